@@ -1,0 +1,56 @@
+# sbxhost. `make help` lists the targets; `make test` is the one to start with.
+
+GO ?= go
+GOLANGCI_VERSION := v2.15.0
+BIN := $(CURDIR)/bin
+FUZZTIME ?= 10s
+BENCHTIME ?= 1s
+PKG ?= ./...
+
+.PHONY: help build test race vet fmt fmt-check lint tools fuzz bench shims clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## a static bin/sbxhost
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/sbxhost ./cmd/sbxhost
+
+test: ## everything that can be tested here; says loudly what could not (CI=true: nothing may be left out)
+	@.ci/setup test
+	@.ci/test $(PKG)
+
+race: ## the tests under the race detector (needs a C compiler)
+	@.ci/setup race
+	CGO_ENABLED=1 $(GO) test -race $(PKG)
+
+vet: ## go vet for every platform we build for
+	@.ci/vet $(PKG)
+
+fmt: ## gofmt the tree
+	gofmt -l -w $$(git ls-files '*.go' | grep -v /testdata/)
+
+fmt-check: ## fail if something is not gofmt-ed
+	@files=$$(gofmt -l $$(git ls-files '*.go' | grep -v /testdata/)); \
+	if [ -n "$$files" ]; then echo "not gofmt-ed:"; echo "$$files"; exit 1; fi
+
+lint: tools ## golangci-lint
+	$(BIN)/golangci-lint run ./...
+
+tools: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## install the linter into ./bin
+
+$(BIN)/golangci-lint-$(GOLANGCI_VERSION):
+	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@touch $@
+
+fuzz: ## every fuzz target for FUZZTIME (default 10s) each
+	@.ci/fuzz $(FUZZTIME)
+
+bench: ## benchmarks; bubblewrap is the peer where it is installed
+	@.ci/setup bench
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKG)
+
+shims: ## rebuild the embedded in-sandbox supervisor, byte for byte reproducible
+	$(GO) generate ./internal/shim
+
+clean: ## remove what the targets above made
+	rm -rf $(BIN)
