@@ -1,0 +1,2 @@
+// Package cellar is documented.
+package cellar

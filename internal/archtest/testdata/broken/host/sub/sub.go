@@ -1,0 +1,2 @@
+// Package sub is documented.
+package sub

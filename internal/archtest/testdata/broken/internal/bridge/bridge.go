@@ -1,0 +1,3 @@
+package bridge
+
+import _ "example.com/broken/host/sub"
