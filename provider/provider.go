@@ -368,7 +368,7 @@ type Stage struct {
 // CreateRequest asks for one sandbox.
 type CreateRequest struct {
 	SessionID string            // host-made, 32 hex digits
-	Name      string            // NamePrefix + SessionID
+	Name      string            // NamePrefix + SessionID; for a replacement ReplacementName
 	Digest    string            // of manifest and bound pairs; equal digests mean "the same request"
 	Labels    map[string]string // complete, reserved labels included; to be put on the sandbox
 	Image     string
@@ -392,9 +392,24 @@ type CreateRequest struct {
 	// ProtectedNames lists the protected destinations with any transport. They
 	// must be absent from everything that is not the workload.
 	ProtectedNames []string
+	// Replaces is set when this sandbox takes over its session from an existing
+	// one: a session with protected values is resumed by replacement. For a
+	// while both live with the same SessionID, told apart by Name and
+	// LabelAttempt; the existing one is then neither adopted nor a Conflict, and
+	// Create is idempotent on SessionID and LabelAttempt. With
+	// Features.SharedWorkspace both use the same storage under Root, and
+	// destroying one of them keeps it for the other.
+	Replaces *Ref
 	// Progress may be nil. It is called from one goroutine at a time and must
 	// not block.
 	Progress func(Stage)
+}
+
+// ReplacementName is the name of a sandbox that replaces another one of the
+// same session: NamePrefix, the session id, a dash and the first eight
+// characters of the attempt.
+func ReplacementName(sessionID, attempt string) string {
+	return NamePrefix + sessionID + "-" + attempt[:min(8, len(attempt))]
 }
 
 // ExecRequest asks for one command. Env, Protected and Secrets have no name in

@@ -33,7 +33,12 @@ func ValidEnvKey(key string) bool {
 func ValidateCreate(req CreateRequest) error {
 	c := checker{op: "create"}
 	c.must(validSessionID(req.SessionID), "sessionID must be 32 lower-case hex digits")
-	c.must(req.Name == NamePrefix+req.SessionID, "name must be %q followed by the session id", NamePrefix)
+	if req.Replaces == nil {
+		c.must(req.Name == NamePrefix+req.SessionID, "name must be %q followed by the session id", NamePrefix)
+	} else {
+		c.must(req.Name == ReplacementName(req.SessionID, req.Labels[LabelAttempt]), "name must be the session's replacement name")
+		c.must(ValidateRef(*req.Replaces) == nil, "replaces must be a valid ref")
+	}
 	c.must(req.Digest != "", "digest is missing")
 	c.labels(req)
 	c.text("image", req.Image)
