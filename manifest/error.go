@@ -39,7 +39,7 @@ const maxShown = 256
 func safePointer(tokens []string) string {
 	shown := make([]string, len(tokens))
 	for i, t := range tokens {
-		inEnvironment := i > 0 && tokens[i-1] == "environment" && i == 1
+		inEnvironment := i > 0 && tokens[i-1] == "environment"
 		switch {
 		case inEnvironment && ValidEnvKey(t) != nil, strings.ContainsFunc(t, notPrintable):
 			t = unusual

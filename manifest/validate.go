@@ -188,7 +188,7 @@ func (m Manifest) checkFiles() *Error {
 			return errorAt(append(at, "mode"), "has bits other than permissions")
 		}
 	}
-	for p := range clean {
+	for _, p := range slices.Sorted(maps.Keys(clean)) {
 		for dir := path.Dir(p); dir != "."; dir = path.Dir(dir) {
 			if clean[dir] {
 				return errorAt([]string{"files", p}, "lies below another entry of files, which is not a directory of this manifest")
