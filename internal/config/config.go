@@ -1,0 +1,138 @@
+// Package config is the command's configuration file: strict YAML (or JSON, which
+// is YAML too), located errors, no expansion of any kind. It holds names of
+// variables, never values.
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/sbxhost/sbxhost/grants"
+)
+
+// Config is a configuration file. The zero Config is valid: nothing is granted
+// and every default is in force. The JSON tags are the spelling in the file, and
+// config.schema.json at the module's root describes the same.
+type Config struct {
+	// AllowedProcessEnvironmentKeys grants each name K the pair K → K.
+	AllowedProcessEnvironmentKeys []string `json:"allowedProcessEnvironmentKeys"`
+	// ProcessEnvironmentBindings grants the pairs destination → source.
+	ProcessEnvironmentBindings map[string]string `json:"processEnvironmentBindings"`
+	// HostPathRoots are directories that a manifest's hostPath may lie under.
+	// Relative ones are relative to the file.
+	HostPathRoots []string `json:"hostPathRoots"`
+	Local         Local    `json:"local"`
+	Redact        Redact   `json:"redact"`
+	Limits        Limits   `json:"limits"`
+	Log           Log      `json:"log"`
+}
+
+// Local configures the local provider.
+type Local struct {
+	// StateDir holds sandboxes' workspaces; "" is the provider's default.
+	StateDir string `json:"stateDir"`
+	// AllowNetwork lets manifests ask for network: default.
+	AllowNetwork bool `json:"allowNetwork"`
+	// InheritEnv names host variables that sandboxes inherit beside the
+	// built-in allow-list. Names that look like credentials are refused anyway.
+	InheritEnv []string `json:"inheritEnv"`
+	// Unsafe permits running without isolation where none can be had.
+	Unsafe bool `json:"unsafe"`
+	// KeepLeftovers lets processes that outlive an exec with request secrets go
+	// on; they could read the secrets of others.
+	KeepLeftovers bool `json:"keepLeftovers"`
+}
+
+// Redact configures redaction.
+type Redact struct {
+	// MinLength is the shortest value that is redacted; 0 is the default, 8.
+	// Shorter ones are delivered and reported as unmaskable.
+	MinLength int `json:"minLength"`
+	// Idle is how long the start of a possible secret is held back while the
+	// command is silent; 0 is the default, 20 ms.
+	Idle time.Duration `json:"idle"`
+}
+
+// Limits bound what one host does; zero fields take the documented defaults.
+type Limits struct {
+	Live           int           `json:"live"`           // sandboxes at a time
+	Pending        int           `json:"pending"`        // creates at a time
+	Execs          int           `json:"execs"`          // commands at a time, per session
+	RequestSecrets int           `json:"requestSecrets"` // per session, over its life
+	ExecTimeout    time.Duration `json:"execTimeout"`    // of a command that asks for none
+	MaxOutput      int64         `json:"maxOutput"`      // bytes kept per stream
+}
+
+// Log configures diagnostics on stderr.
+type Log struct {
+	Level  string `json:"level"`  // debug, info, warn, error
+	Format string `json:"format"` // text, json
+}
+
+// LogLevels and LogFormats are the values Log takes.
+var (
+	LogLevels  = []string{"debug", "info", "warn", "error"}
+	LogFormats = []string{"text", "json"}
+)
+
+// Grants returns the host-scoped grant set.
+func (c Config) Grants() grants.Set {
+	return grants.Set{
+		AllowedProcessEnvironmentKeys: c.AllowedProcessEnvironmentKeys,
+		ProcessEnvironmentBindings:    c.ProcessEnvironmentBindings,
+	}.Clone()
+}
+
+// validate checks what types alone cannot say. at locates a key for messages.
+func (c Config) validate(at func(pointer string) Position) error {
+	fail := func(pointer, format string, args ...any) error {
+		return &Error{Position: at(pointer), Path: pointer, Message: fmt.Sprintf(format, args...)}
+	}
+	if err := c.Grants().Validate(); err != nil {
+		pointer := "/processEnvironmentBindings"
+		if len(c.ProcessEnvironmentBindings) == 0 {
+			pointer = "/allowedProcessEnvironmentKeys"
+		}
+		return &Error{Position: at(pointer), Path: pointer, Message: err.Error(), Err: err}
+	}
+	for i, root := range c.HostPathRoots {
+		if root == "" {
+			return fail(fmt.Sprintf("/hostPathRoots/%d", i), "must name a directory")
+		}
+	}
+	switch {
+	case c.Log.Level != "" && !slices.Contains(LogLevels, c.Log.Level):
+		return fail("/log/level", "must be one of %v", LogLevels)
+	case c.Log.Format != "" && !slices.Contains(LogFormats, c.Log.Format):
+		return fail("/log/format", "must be one of %v", LogFormats)
+	case c.Redact.MinLength != 0 && (c.Redact.MinLength < 4 || c.Redact.MinLength > 64):
+		return fail("/redact/minLength", "must be between 4 and 64")
+	}
+	for pointer, n := range map[string]int64{
+		"/limits/live": int64(c.Limits.Live), "/limits/pending": int64(c.Limits.Pending),
+		"/limits/execs": int64(c.Limits.Execs), "/limits/requestSecrets": int64(c.Limits.RequestSecrets),
+		"/limits/execTimeout": int64(c.Limits.ExecTimeout), "/limits/maxOutput": c.Limits.MaxOutput,
+		"/redact/idle": int64(c.Redact.Idle),
+	} {
+		if n < 0 {
+			return fail(pointer, "must not be negative")
+		}
+	}
+	return nil
+}
+
+// resolve makes relative paths relative to the file's directory.
+func (c *Config) resolve(dir string) {
+	abs := func(p string) string {
+		if p == "" || filepath.IsAbs(p) {
+			return p
+		}
+		return filepath.Join(dir, p)
+	}
+	for i, r := range c.HostPathRoots {
+		c.HostPathRoots[i] = abs(r)
+	}
+	c.Local.StateDir = abs(c.Local.StateDir)
+}

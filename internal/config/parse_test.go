@@ -1,0 +1,218 @@
+package config_test
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/sbxhost/sbxhost/internal/config"
+)
+
+const full = `# everything there is
+allowedProcessEnvironmentKeys: [API_KEY, "OTHER_KEY"]
+processEnvironmentBindings:
+  SANDBOX_TOKEN: HOST_TOKEN
+hostPathRoots:
+  - /srv/projects
+  - ./here
+local:
+  stateDir: /var/lib/sbxhost
+  allowNetwork: true
+  inheritEnv: [EDITOR]
+  unsafe: true
+  keepLeftovers: true
+redact: {minLength: 6, idle: 50ms}
+limits:
+  live: 10
+  pending: 2
+  execs: 8
+  requestSecrets: 100
+  execTimeout: 5m
+  maxOutput: 1048576
+log: {level: debug, format: json}
+`
+
+func TestParseFull(t *testing.T) {
+	t.Parallel()
+	c, err := config.Parse([]byte(full))
+	require.NoError(t, err)
+	assert.Equal(t, config.Config{
+		AllowedProcessEnvironmentKeys: []string{"API_KEY", "OTHER_KEY"},
+		ProcessEnvironmentBindings:    map[string]string{"SANDBOX_TOKEN": "HOST_TOKEN"},
+		HostPathRoots:                 []string{"/srv/projects", "./here"},
+		Local: config.Local{StateDir: "/var/lib/sbxhost", AllowNetwork: true, InheritEnv: []string{"EDITOR"},
+			Unsafe: true, KeepLeftovers: true},
+		Redact: config.Redact{MinLength: 6, Idle: 50 * time.Millisecond},
+		Limits: config.Limits{Live: 10, Pending: 2, Execs: 8, RequestSecrets: 100, ExecTimeout: 5 * time.Minute, MaxOutput: 1 << 20},
+		Log:    config.Log{Level: "debug", Format: "json"},
+	}, c)
+}
+
+// Every field of Config is set by the full example, so that none can be
+// forgotten by decoder, schema or documentation.
+func TestEveryFieldCanBeSet(t *testing.T) {
+	t.Parallel()
+	c, err := config.Parse([]byte(full))
+	require.NoError(t, err)
+	var walk func(v reflect.Value, path string)
+	walk = func(v reflect.Value, path string) {
+		if v.Kind() != reflect.Struct {
+			assert.False(t, v.IsZero(), "%s is not in the example", path)
+			return
+		}
+		for i := range v.NumField() {
+			walk(v.Field(i), path+"/"+v.Type().Field(i).Tag.Get("json"))
+		}
+	}
+	walk(reflect.ValueOf(c), "")
+}
+
+func TestParseEmpty(t *testing.T) {
+	t.Parallel()
+	for _, in := range []string{"", "\n", "# only a comment\n", "---\n", "{}", "null"} {
+		c, err := config.Parse([]byte(in))
+		require.NoError(t, err, "%q", in)
+		assert.Equal(t, config.Config{}, c, "%q", in)
+	}
+}
+
+func TestParseJSON(t *testing.T) {
+	t.Parallel()
+	c, err := config.Parse([]byte(`{"processEnvironmentBindings": {"A": "B"}, "local": {"allowNetwork": true}}`))
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"A": "B"}, c.ProcessEnvironmentBindings)
+	assert.True(t, c.Local.AllowNetwork)
+}
+
+func TestVariablesAreNotExpanded(t *testing.T) {
+	t.Setenv("HIDDEN", "s3cr3t-canary-value")
+	c, err := config.Parse([]byte("local: {stateDir: '${HIDDEN}'}\nprocessEnvironmentBindings: {A: $HIDDEN}\n"))
+	require.NoError(t, err)
+	assert.Equal(t, "${HIDDEN}", c.Local.StateDir)
+	assert.Equal(t, "$HIDDEN", c.ProcessEnvironmentBindings["A"])
+}
+
+var refused = []struct {
+	name, in  string
+	line, col int
+	path      string
+	message   string // a part of it
+}{
+	{"typo", "local:\n  allowNetwrok: true\n", 2, 3, "/local", `unknown key "allowNetwrok"; did you mean "allowNetwork"?`},
+	{"case is not folded", "Local: {}\n", 1, 1, "", `did you mean "local"?`},
+	{"misplaced", "allowNetwork: true\n", 1, 1, "", `it belongs under /local`},
+	{"far off", "frobnicate: 1\n", 1, 1, "", `known: allowedProcessEnvironmentKeys, processEnvironmentBindings`},
+	{"duplicate", "log: {}\nlog: {}\n", 2, 1, "/log", "is there twice"},
+	{"list as text (PY-04)", "allowedProcessEnvironmentKeys: API_KEY\n", 1, 32, "/allowedProcessEnvironmentKeys", "must be a list"},
+	{"number as name", "allowedProcessEnvironmentKeys: [A, 123]\n", 1, 36, "/allowedProcessEnvironmentKeys/1", "put it in quotes"},
+	{"boolean as name", "processEnvironmentBindings: {A: true}\n", 1, 33, "/processEnvironmentBindings/A", "put it in quotes"},
+	{"null as name", "processEnvironmentBindings:\n  A:\n", 2, 6, "/processEnvironmentBindings/A", "has no value"},
+	{"number as key", "processEnvironmentBindings: {1: A}\n", 1, 30, "/processEnvironmentBindings", "in quotes"},
+	{"null list", "hostPathRoots:\n", 1, 16, "/hostPathRoots", "has no value"},
+	{"scalar for object", "local: yes\n", 1, 8, "/local", "must be a mapping of stateDir"},
+	{"list at top", "- a\n", 1, 1, "", "must be a mapping of allowedProcessEnvironmentKeys"},
+	{"quoted boolean", "local: {unsafe: \"true\"}\n", 1, 17, "/local/unsafe", "without quotes"},
+	{"yes is text in YAML 1.2", "local: {unsafe: yes}\n", 1, 17, "/local/unsafe", "must be true or false"},
+	{"float", "limits: {live: 1.5}\n", 1, 16, "/limits/live", "whole number"},
+	{"too large", "limits: {live: 99999999999999999999}\n", 1, 16, "/limits/live", "whole number"},
+	{"negative", "limits: {live: -1}\n", 1, 10, "/limits/live", "negative"},
+	{"duration", "limits: {execTimeout: 5}\n", 1, 23, "/limits/execTimeout", "duration"},
+	{"negative duration", "limits: {execTimeout: -5s}\n", 1, 10, "/limits/execTimeout", "negative"},
+	{"level", "log: {level: loud}\n", 1, 7, "/log/level", "must be one of [debug info warn error]"},
+	{"floor", "redact: {minLength: 2}\n", 1, 10, "/redact/minLength", "between 4 and 64"},
+	{"anchor", "hostPathRoots: &a [x]\n", 0, 0, "/hostPathRoots", "anchors and aliases"},
+	{"merge key", "local:\n  <<: {unsafe: true}\n", 0, 0, "/local", "merge keys"},
+	{"tag", "local: !!map {}\n", 0, 0, "/local", "tags"},
+	{"two documents", "log: {}\n---\nlog: {}\n", 3, 1, "", "more than one document"},
+	{"syntax", "local: {unsafe: true\n", 1, 8, "", "not valid YAML"},
+	{"conflict of grants", "allowedProcessEnvironmentKeys: [A]\nprocessEnvironmentBindings: {A: B}\n", 2, 1, "/processEnvironmentBindings", "A"},
+	{"equals sign", "processEnvironmentBindings: {A: 'B=C'}\n", 1, 1, "/processEnvironmentBindings", ""},
+	{"empty name", "allowedProcessEnvironmentKeys: ['']\n", 1, 1, "/allowedProcessEnvironmentKeys", ""},
+	{"empty root", "hostPathRoots: ['']\n", 1, 17, "/hostPathRoots/0", "must name a directory"},
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for _, tc := range refused {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c, err := config.Parse([]byte(tc.in))
+			require.Error(t, err)
+			assert.Equal(t, config.Config{}, c, "nothing of a refused file is used")
+			var e *config.Error
+			require.ErrorAs(t, err, &e)
+			assert.Contains(t, e.Message, tc.message)
+			if e.Message != "" && strings.HasPrefix(e.Message, "not valid YAML") {
+				assert.Equal(t, "", e.Path)
+			} else {
+				assert.Equal(t, tc.path, e.Path)
+			}
+			if tc.line > 0 {
+				assert.Equal(t, config.Position{Line: tc.line, Column: tc.col}, e.Position)
+			} else {
+				assert.Positive(t, e.Position.Line)
+			}
+		})
+	}
+}
+
+// A value pasted where a name belongs must not come back in the message.
+func TestPastedValuesAreNotEchoed(t *testing.T) {
+	t.Parallel()
+	const canary = "sk-canary/9f8e7d+secret=="
+	for name, in := range map[string]string{
+		"as key":             "'" + canary + "': 1\n",
+		"as binding key":     "processEnvironmentBindings:\n  '" + canary + "': [1]\n",
+		"as source":          "processEnvironmentBindings:\n  TOKEN: '" + canary + "'\n",
+		"as allowed":         "allowedProcessEnvironmentKeys: ['" + canary + "']\n",
+		"twice":              "processEnvironmentBindings: {'" + canary + "': A, '" + canary + "': B}\n",
+		"as number":          "limits: {live: " + canary + "}\n",
+		"as duration":        "limits: {execTimeout: '" + canary + "'}\n",
+		"as level":           "log: {level: '" + canary + "'}\n",
+		"near a syntax slip": "processEnvironmentBindings: {A: '" + canary + "'\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := config.Parse([]byte(in))
+			require.Error(t, err)
+			for e := err; e != nil; e = errors.Unwrap(e) {
+				assert.NotContains(t, e.Error(), canary)
+				assert.NotContains(t, e.Error(), "9f8e7d")
+			}
+		})
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	_, err := config.Parse([]byte("#" + strings.Repeat("x", config.MaxBytes)))
+	require.ErrorContains(t, err, "larger than")
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(full))
+	for _, tc := range refused {
+		f.Add([]byte(tc.in))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Parse(data)
+		if err != nil {
+			var e *config.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("not an *Error: %v", err)
+			}
+			if !reflect.DeepEqual(c, config.Config{}) {
+				t.Fatal("a refused file left something behind")
+			}
+			return
+		}
+		if err := c.Grants().Validate(); err != nil {
+			t.Fatalf("accepted grants do not validate: %v", err)
+		}
+	})
+}
