@@ -7,8 +7,22 @@ import "strconv"
 // looked at, not trusted, and the caller checks what it needs with Exists.
 type Value struct{ n *node }
 
+// Kind is the type of a Value.
+type Kind byte
+
+// Kinds of values.
+const (
+	KindNone   Kind = 0 // no value at all
+	KindNull   Kind = '0'
+	KindObject Kind = 'o'
+	KindArray  Kind = 'a'
+	KindString Kind = 's'
+	KindNumber Kind = 'n'
+	KindBool   Kind = 'b'
+)
+
 type node struct {
-	kind   byte // 'o' object, 'a' array, 's' string, 'n' number, 'b' boolean, '0' null
+	kind   Kind
 	text   string
 	truth  bool
 	keys   []string
@@ -29,7 +43,7 @@ func Parse(doc []byte) (Value, error) {
 func (d *decoder) value() (Value, error) {
 	switch c := d.peek(); c {
 	case '{':
-		n := &node{kind: 'o'}
+		n := &node{kind: KindObject}
 		more, err := d.begin('{', '}')
 		for ; more && err == nil; more, err = d.next('}') {
 			var k []byte
@@ -48,7 +62,7 @@ func (d *decoder) value() (Value, error) {
 		}
 		return Value{n}, err
 	case '[':
-		n := &node{kind: 'a'}
+		n := &node{kind: KindArray}
 		more, err := d.begin('[', ']')
 		for ; more && err == nil; more, err = d.next(']') {
 			var v Value
@@ -60,18 +74,18 @@ func (d *decoder) value() (Value, error) {
 		return Value{n}, err
 	case '"':
 		s, err := d.string()
-		return Value{&node{kind: 's', text: s}}, err
+		return Value{&node{kind: KindString, text: s}}, err
 	case 't', 'f':
 		b, err := d.bool()
-		return Value{&node{kind: 'b', truth: b}}, err
+		return Value{&node{kind: KindBool, truth: b}}, err
 	case 'n':
 		if d.null() {
-			return Value{&node{kind: '0'}}, nil
+			return Value{&node{kind: KindNull}}, nil
 		}
 		return Value{}, d.fail("expected a value")
 	default:
 		s, err := d.number()
-		return Value{&node{kind: 'n', text: string(s)}}, err
+		return Value{&node{kind: KindNumber, text: string(s)}}, err
 	}
 }
 
@@ -97,13 +111,29 @@ func (n *node) repeated() bool {
 	return false
 }
 
+// Kind returns the value's type.
+func (v Value) Kind() Kind {
+	if v.n == nil {
+		return KindNone
+	}
+	return v.n.kind
+}
+
+// Number returns a number's text as it was written.
+func (v Value) Number() string {
+	if v.n == nil || v.n.kind != KindNumber {
+		return ""
+	}
+	return v.n.text
+}
+
 // Exists reports whether there is a value other than null.
-func (v Value) Exists() bool { return v.n != nil && v.n.kind != '0' }
+func (v Value) Exists() bool { return v.n != nil && v.n.kind != KindNull }
 
 // Get returns the member at the given path of names.
 func (v Value) Get(path ...string) Value {
 	for _, name := range path {
-		if v.n == nil || v.n.kind != 'o' {
+		if v.n == nil || v.n.kind != KindObject {
 			return Value{}
 		}
 		next := Value{}
@@ -120,7 +150,7 @@ func (v Value) Get(path ...string) Value {
 
 // Items returns an array's elements; the caller must not change the slice.
 func (v Value) Items() []Value {
-	if v.n == nil || v.n.kind != 'a' {
+	if v.n == nil || v.n.kind != KindArray {
 		return nil
 	}
 	return v.n.values
@@ -129,7 +159,7 @@ func (v Value) Items() []Value {
 // Keys returns an object's member names in document order; the caller must not
 // change the slice.
 func (v Value) Keys() []string {
-	if v.n == nil || v.n.kind != 'o' {
+	if v.n == nil || v.n.kind != KindObject {
 		return nil
 	}
 	return v.n.keys
@@ -137,7 +167,7 @@ func (v Value) Keys() []string {
 
 // Text returns a string.
 func (v Value) Text() string {
-	if v.n == nil || v.n.kind != 's' {
+	if v.n == nil || v.n.kind != KindString {
 		return ""
 	}
 	return v.n.text
@@ -145,7 +175,7 @@ func (v Value) Text() string {
 
 // Int returns an integer; a fraction is cut off.
 func (v Value) Int() int64 {
-	if v.n == nil || v.n.kind != 'n' {
+	if v.n == nil || v.n.kind != KindNumber {
 		return 0
 	}
 	if i, err := strconv.ParseInt(v.n.text, 10, 64); err == nil {
@@ -156,13 +186,13 @@ func (v Value) Int() int64 {
 }
 
 // Bool returns a boolean.
-func (v Value) Bool() bool { return v.n != nil && v.n.kind == 'b' && v.n.truth }
+func (v Value) Bool() bool { return v.n != nil && v.n.kind == KindBool && v.n.truth }
 
 // StringMap returns the text members of an object.
 func (v Value) StringMap() map[string]string {
 	out := map[string]string{}
 	for i, k := range v.Keys() {
-		if m := v.n.values[i]; m.n.kind == 's' {
+		if m := v.n.values[i]; m.n.kind == KindString {
 			out[k] = m.n.text
 		}
 	}

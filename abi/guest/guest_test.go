@@ -79,7 +79,9 @@ func TestVendorStatusesBecomeCodes(t *testing.T) {
 		302: guest.Internal, 400: guest.InvalidArgument, 401: guest.PermissionDenied, 404: guest.NotFound, 408: guest.DeadlineExceeded,
 		409: guest.Conflict, 418: guest.Internal, 422: guest.InvalidArgument, 429: guest.ResourceExhausted, 503: guest.Unavailable, 504: guest.DeadlineExceeded,
 	} {
-		h := &guesttest.Host{HTTP: func(abi.HTTPMeta, []byte) guesttest.Answer { return guesttest.Answer{Status: status, Body: "secret text"} }}
+		h := &guesttest.Host{HTTP: func(abi.HTTPMeta, []byte) guesttest.Answer {
+			return guesttest.Answer{Status: status, Body: "secret text"}
+		}}
 		_, failure := h.Call(t, abi.OpCreate, createRequest())
 		require.NotNil(t, failure)
 		assert.Equal(t, string(code), failure.Code, "%d", status)
