@@ -14,14 +14,11 @@
 package redact
 
 import (
-	"log/slog"
-	"net/http"
-	"time"
-
-	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
-
-	"github.com/sbxhost/sbxhost/secret"
+	"log/slog"
+	"time"
 )
 
 // Options adjust a Redactor. The zero value is ready to use.
@@ -73,32 +70,26 @@ type Stats struct {
 	Hits    Hits  // markers written, by name
 }
 
-// Redactor masks a growing set of secrets. It is safe for concurrent use; what
-// is added stays until the Redactor is dropped.
-type Redactor struct{}
+// ErrMarshal is returned by the marshallers of types that hold secrets.
+var ErrMarshal = errors.New("redact: what holds secrets cannot be marshalled")
 
-func New(Options) *Redactor                                            { return &Redactor{} }
-func (r *Redactor) Add(secrets ...Secret) []Refused                    { return nil }
-func (r *Redactor) AddEnv(env secret.Env) []Refused                    { return nil }
-func (r *Redactor) Retire(names ...string)                             {}
-func (r *Redactor) Unmaskable() []Refused                              { return nil }
-func (r *Redactor) Stats() Stats                                       { return Stats{} }
-func (r *Redactor) Writer(dst io.Writer) *Writer                       { return &Writer{dst: dst} }
-func (r *Redactor) Reader(src io.Reader) io.Reader                     { return src }
-func (r *Redactor) Append(dst, src []byte) []byte                      { return append(dst, src...) }
-func (r *Redactor) Bytes(b []byte) ([]byte, Hits)                      { return b, nil }
-func (r *Redactor) String(s string) string                             { return s }
-func (r *Redactor) Error(err error) error                              { return err }
-func (r *Redactor) Contains(b []byte) []string                         { return nil }
-func (r *Redactor) ContainsMarker(b []byte) []string                   { return nil }
-func (r *Redactor) Transport(rt http.RoundTripper) http.RoundTripper   { return rt }
-func (r *Redactor) Handler(h slog.Handler) slog.Handler                { return h }
-func (r *Redactor) ReplaceAttr(groups []string, a slog.Attr) slog.Attr { return a }
-func (r *Redactor) JSON(doc json.RawMessage) (json.RawMessage, error)  { return doc, nil }
+// String names the secret only.
+func (s Secret) String() string { return "redact.Secret[" + s.Name + "]" }
 
-type Writer struct{ dst io.Writer }
+// GoString names the secret only.
+func (s Secret) GoString() string { return s.String() }
 
-func (w *Writer) Write(p []byte) (int, error) { return w.dst.Write(p) }
-func (w *Writer) Flush() error                { return nil }
-func (w *Writer) Close() error                { return nil }
-func (w *Writer) Hits() map[string]int64      { return nil }
+// Format names the secret only, for every verb and flag.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
+
+// LogValue names the secret only.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalJSON returns ErrMarshal.
+func (s Secret) MarshalJSON() ([]byte, error) { return nil, ErrMarshal }
+
+// MarshalText returns ErrMarshal.
+func (s Secret) MarshalText() ([]byte, error) { return nil, ErrMarshal }
+
+// GobEncode returns ErrMarshal.
+func (s Secret) GobEncode() ([]byte, error) { return nil, ErrMarshal }

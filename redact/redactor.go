@@ -1,0 +1,268 @@
+package redact
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sbxhost/sbxhost/secret"
+)
+
+// Redactor masks a growing set of secrets. It is safe for concurrent use; what
+// is added stays until the Redactor is dropped.
+type Redactor struct {
+	// core is a closure so that printers which follow pointers and read
+	// unexported fields show an address and no needle.
+	core func() *shared
+}
+
+// shared is the state of a Redactor.
+type shared struct {
+	opts Options
+	set  atomic.Pointer[set]
+	held atomic.Int64
+
+	mu      sync.Mutex
+	names   map[string]*name
+	known   map[needle]bool
+	all     []needle // in the order of arrival; append-only
+	built   int      // all[:built] is in the big engine
+	big     engine
+	merging bool
+	left    uint64
+	escape  bool
+	markers []byte  // every marker, each followed by a NUL
+	fresh   []*name // markers not yet looked at for collisions
+	refused []Refused
+	retired map[string]bool
+	secrets int
+}
+
+// New returns a Redactor that knows no secret.
+func New(opts Options) *Redactor {
+	if opts.MinLen == 0 {
+		opts.MinLen = minLength
+	}
+	opts.MinLen = max(opts.MinLen, shortFloor)
+	if opts.Idle == 0 {
+		opts.Idle = 20 * time.Millisecond
+	}
+	sh := &shared{opts: opts, names: map[string]*name{}, known: map[needle]bool{}, retired: map[string]bool{}}
+	sh.set.Store(newSet(0, false))
+	return &Redactor{core: func() *shared { return sh }}
+}
+
+// Add arms the given secrets and returns those values, and parts of values,
+// that will not be masked. When it returns, every later Write, and every other
+// call that starts later, masks them. Add more of the same name to mask old and
+// new values of a rotated secret. It costs well under a millisecond for a
+// common value, however many are known.
+func (r *Redactor) Add(secrets ...Secret) []Refused {
+	sh := r.core()
+	var refused []Refused
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var fresh []needle
+	for _, s := range secrets {
+		s.AllowShort = s.AllowShort || sh.opts.AllowShort
+		id := sh.name(s.Name)
+		needles, no := expand(s, id, sh.opts.MinLen)
+		refused = append(refused, no...)
+		if len(needles) > 0 {
+			sh.secrets++
+		}
+		for _, n := range needles {
+			if !sh.known[n] {
+				sh.known[n] = true
+				fresh = append(fresh, n)
+			}
+		}
+	}
+	for _, no := range refused {
+		if !slices.Contains(sh.refused, no) {
+			sh.refused = append(sh.refused, no)
+		}
+	}
+	if !sh.opts.Off && len(fresh) > 0 {
+		sh.install(fresh)
+	}
+	return refused
+}
+
+// AddEnv arms every value of env under its name. It is how protected values
+// enter a session's redactor.
+func (r *Redactor) AddEnv(env secret.Env) []Refused {
+	secrets := make([]Secret, 0, env.Len())
+	for n, v := range env.All() {
+		secrets = append(secrets, Secret{Name: n, Value: v.Reveal()})
+	}
+	return r.Add(secrets...)
+}
+
+// Retire notes that the named secrets are no longer in use. Their values go on
+// being masked: what was printed once can be printed again.
+func (r *Redactor) Retire(names ...string) {
+	sh := r.core()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, n := range names {
+		if _, ok := sh.names[n]; ok {
+			sh.retired[n] = true
+		}
+	}
+}
+
+// Unmaskable returns everything that Add and AddEnv refused so far.
+func (r *Redactor) Unmaskable() []Refused {
+	sh := r.core()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return slices.Clone(sh.refused)
+}
+
+// Stats returns current figures. Names appear in Hits once they were hit.
+func (r *Redactor) Stats() Stats {
+	sh := r.core()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	st := Stats{Secrets: sh.secrets, Retired: len(sh.retired), Needles: len(sh.all), Refused: len(sh.refused), Held: sh.held.Load(), Hits: Hits{}}
+	for text, n := range sh.names {
+		if h := n.hits.Load(); h > 0 {
+			st.Hits[text] = h
+		}
+	}
+	return st
+}
+
+// ContainsMarker returns the sorted names of this Redactor's secrets whose
+// marker [redacted:NAME] occurs in b: writing b back where it came from would
+// replace a secret by its marker.
+func (r *Redactor) ContainsMarker(b []byte) []string {
+	sh := r.core()
+	found := map[string]bool{}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for {
+		i := bytes.Index(b, []byte(markerStart))
+		if i < 0 {
+			return slices.Sorted(maps.Keys(found))
+		}
+		b = b[i+len(markerStart):]
+		name, _, ok := bytes.Cut(b[:min(len(b), maxName+1)], []byte("]"))
+		if ok {
+			if _, ours := sh.names[string(name)]; ours {
+				found[string(name)] = true
+			}
+		}
+	}
+}
+
+const typeName = "redact.Redactor"
+
+// GoString names the type and shows nothing of what it knows.
+func (r *Redactor) GoString() string { return typeName }
+
+// Format names the type for every verb and flag.
+func (r *Redactor) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, typeName) }
+
+// LogValue names the type.
+func (r *Redactor) LogValue() slog.Value { return slog.StringValue(typeName) }
+
+// MarshalJSON returns ErrMarshal.
+func (r *Redactor) MarshalJSON() ([]byte, error) { return nil, ErrMarshal }
+
+// MarshalText returns ErrMarshal.
+func (r *Redactor) MarshalText() ([]byte, error) { return nil, ErrMarshal }
+
+// GobEncode returns ErrMarshal.
+func (r *Redactor) GobEncode() ([]byte, error) { return nil, ErrMarshal }
+
+const (
+	markerStart = "[redacted:"
+	maxName     = 128
+)
+
+// name returns the shared record of a secret's name. sh.mu is held.
+func (sh *shared) name(text string) *name {
+	if n, ok := sh.names[text]; ok {
+		return n
+	}
+	n := &name{text: text, marker: plainMarker}
+	if clean(text) {
+		n.marker = markerStart + text + "]"
+		sh.markers = append(append(sh.markers, n.marker...), 0)
+		sh.fresh = append(sh.fresh, n)
+	}
+	sh.names[text] = n
+	return n
+}
+
+// Needles beyond the big engine are rebuilt at every Add, so they stay few.
+const deltaMax = 512
+
+// install compiles fresh needles and publishes the larger set. sh.mu is held.
+func (sh *shared) install(fresh []needle) {
+	sh.all = append(sh.all, fresh...)
+	for i := range fresh {
+		sh.left |= fresh[i].left
+		sh.escape = sh.escape || escapable(fresh[i].text[0])
+		sh.collide(fresh[i].text)
+	}
+	if len(fresh) > deltaMax {
+		sh.big, sh.built = newEngine(sh.all), len(sh.all)
+	}
+	delta := sh.all[sh.built:]
+	s := newSet(sh.left, sh.escape, sh.big, newEngine(delta))
+	for _, n := range sh.fresh {
+		for _, l := range s.layers {
+			if hits, _ := l.scan([]byte(n.marker), nil); len(hits) > 0 {
+				n.plain.Store(true)
+			}
+		}
+	}
+	sh.fresh = nil
+	sh.set.Store(s)
+	if len(delta) > deltaMax && !sh.merging {
+		sh.merging = true
+		go sh.merge(slices.Clip(sh.all))
+	}
+}
+
+// merge builds a big engine beside the running ones and puts it in their place.
+func (sh *shared) merge(all []needle) {
+	big := newEngine(all)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.merging = false
+	if len(all) < sh.built {
+		return // a batch came in meanwhile and built a bigger one
+	}
+	sh.big, sh.built = big, len(all)
+	sh.set.Store(newSet(sh.left, sh.escape, sh.big, newEngine(sh.all[sh.built:])))
+}
+
+// collide makes every marker in which a needle occurs the plain one.
+func (sh *shared) collide(text string) {
+	if len(text) > len(markerStart)+maxName+1 || !bytes.Contains(sh.markers, []byte(text)) {
+		return
+	}
+	for _, n := range sh.names {
+		if bytes.Contains([]byte(n.marker), []byte(text)) {
+			n.plain.Store(true)
+		}
+	}
+}
+
+// newEngine is the one place that chooses an engine.
+func newEngine(needles []needle) engine {
+	if len(needles) == 0 {
+		return nil
+	}
+	return newSorted(needles)
+}

@@ -1,0 +1,298 @@
+package redact
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// name is one secret's name, shared by its needles.
+type name struct {
+	text   string
+	marker string
+	plain  atomic.Bool // the marker collides with a needle: write *** instead
+	hits   atomic.Int64
+}
+
+const plainMarker = "***"
+
+func (n *name) mark() string {
+	if n.plain.Load() {
+		return plainMarker
+	}
+	return n.marker
+}
+
+// set is an immutable compiled collection: a big engine, and a small one for
+// what was added since the big one was built.
+type set struct {
+	layers []engine
+	maxLen int
+	needle int
+	left   uint64 // six-bit values that can stand before some needle
+	escape bool   // some needle starts like the second half of an escape
+}
+
+func newSet(left uint64, escape bool, layers ...engine) *set {
+	s := &set{left: left, escape: escape}
+	for _, l := range layers {
+		if l != nil && l.size() > 0 {
+			s.layers = append(s.layers, l)
+			s.maxLen = max(s.maxLen, l.longest())
+			s.needle += l.size()
+		}
+	}
+	return s
+}
+
+// lookbehind is what must be known of the bytes before a text.
+type lookbehind struct {
+	prev    byte
+	any     bool // there is a previous byte
+	escaped bool // prev is the second byte of a backslash pair
+	odd     bool // prev is a backslash that escapes what follows
+}
+
+// odd reports whether the run of backslashes that ends before text[i] makes
+// text[i] the second byte of a pair.
+func (c lookbehind) oddAt(text []byte, i int) bool {
+	j := i
+	for j > 0 && text[j-1] == '\\' {
+		j--
+	}
+	odd := (i-j)&1 == 1
+	if j == 0 && c.odd {
+		odd = !odd
+	}
+	return odd
+}
+
+// at returns the lookbehind of text[i:].
+func (c lookbehind) at(text []byte, i int) lookbehind {
+	if i == 0 {
+		return c
+	}
+	return lookbehind{prev: text[i-1], any: true, escaped: c.oddAt(text, i-1), odd: c.oddAt(text, i)}
+}
+
+// boundaryBefore reports whether no letter or digit stands before text[i]; the
+// letter of an escape such as \n is none.
+func (c lookbehind) boundaryBefore(text []byte, i int) bool {
+	prev, known := c.prev, c.any
+	if i > 0 {
+		prev, known = text[i-1], true
+	}
+	if !known || !isAlnum(prev) {
+		return true
+	}
+	if strings.IndexByte("bfnrt", prev) < 0 {
+		return false
+	}
+	if i > 0 {
+		return c.oddAt(text, i-1)
+	}
+	return c.escaped
+}
+
+// escapable reports whether c can follow the backslash of a JSON escape.
+func escapable(c byte) bool { return strings.IndexByte(`"\/bfnrtu`, c) >= 0 }
+
+// sextet maps a base64 character of either alphabet to the bit of its value.
+var sextet = func() (t [256]uint64) {
+	for i, c := range []byte(alnum) {
+		t[c] = 1 << i
+	}
+	t['+'], t['-'], t['/'], t['_'] = 1<<62, 1<<62, 1<<63, 1<<63
+	return
+}()
+
+// span is a widened occurrence. core orders those that start together.
+type span struct {
+	start, end int
+	core       int // length of the needle found
+	n          *name
+}
+
+func compareSpans(a, b span) int {
+	if c := cmp.Compare(a.start, b.start); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(b.core, a.core); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(b.end, a.end); c != 0 {
+		return c
+	}
+	return strings.Compare(a.n.text, b.n.text)
+}
+
+// scratch is reusable memory for resolve.
+type scratch struct {
+	hits  []hit
+	spans []span
+}
+
+// end says what follows a text.
+type end int
+
+const (
+	more  end = iota // more may come: what is undecided stays so
+	pause            // more may come, but decide what a boundary would decide
+	eof              // nothing: a long enough beginning of a needle is one cut off
+)
+
+// resolve finds what to mask in text. The returned spans are disjoint and in
+// order; each carries the name of the occurrence that starts first, of those
+// the longest, of those the first by name. text[held:] must be kept back: it
+// could be the beginning of an occurrence. The spans live in buf.
+//
+// Which name a merged span gets never depends on bytes after held: whatever
+// starts where a span starts is complete, or held would lie there.
+func (s *set) resolve(text []byte, c lookbehind, e end, buf *scratch) (spans []span, held int) {
+	buf.hits, buf.spans = buf.hits[:0], buf.spans[:0]
+	if len(s.layers) == 0 || len(text) == 0 {
+		return nil, len(text)
+	}
+	hold := 0
+	for _, l := range s.layers {
+		var h int
+		buf.hits, h = l.scan(text, buf.hits)
+		hold = max(hold, h)
+	}
+	held = len(text) - hold
+	if e == eof {
+		if hold >= truncatedFloor {
+			s.truncated(text, hold, c, buf)
+		}
+	}
+	for _, h := range buf.hits {
+		if h.n.bound {
+			if !c.boundaryBefore(text, h.start) {
+				continue
+			}
+			if h.end < len(text) && isAlnum(text[h.end]) || h.end == len(text) && e == more {
+				continue
+			}
+		}
+		buf.spans = append(buf.spans, s.widen(text, c, h))
+	}
+	if s.startsBefore(text, held, c) {
+		held--
+	}
+	if len(buf.spans) > 1 {
+		slices.SortFunc(buf.spans, compareSpans)
+		merged := buf.spans[:1]
+		for _, sp := range buf.spans[1:] {
+			last := &merged[len(merged)-1]
+			if sp.start < last.end {
+				last.end = max(last.end, sp.end)
+			} else {
+				merged = append(merged, sp)
+			}
+		}
+		buf.spans = merged
+	}
+	return buf.spans, held
+}
+
+// widen takes in the neighbours that carry bits of the value or would be left
+// behind as half an escape.
+func (s *set) widen(text []byte, c lookbehind, h hit) span {
+	sp := span{start: h.start, end: h.end, core: h.end - h.start, n: h.n.name}
+	if h.start > 0 {
+		before := text[h.start-1]
+		if sextet[before]&h.n.left != 0 || before == '\\' && escapable(h.n.text[0]) && c.oddAt(text, h.start) {
+			sp.start--
+		}
+	}
+	if h.end < len(text) && h.end-h.start == len(h.n.text) {
+		after := text[h.end]
+		if sextet[after]&h.n.right != 0 ||
+			text[h.end-1] == '\\' && escapable(after) && c.oddAt(text, h.end) {
+			sp.end++
+		}
+	}
+	return sp
+}
+
+// startsBefore reports whether text[held-1] would be taken in by an occurrence
+// that begins at held.
+func (s *set) startsBefore(text []byte, held int, c lookbehind) bool {
+	if held == 0 {
+		return false
+	}
+	before, rest := text[held-1], text[held:]
+	if before == '\\' {
+		if !c.oddAt(text, held) {
+			return false
+		}
+		if len(rest) == 0 {
+			return s.escape
+		}
+		return escapable(rest[0])
+	}
+	bit := sextet[before]
+	if bit&s.left == 0 {
+		return false
+	}
+	if len(rest) == 0 {
+		return true
+	}
+	found := false
+	for _, l := range s.layers {
+		l.continued(rest, func(n *needle) bool {
+			found = found || n.left&bit != 0
+			return !found
+		})
+	}
+	return found
+}
+
+// truncatedFloor is the length from which the beginning of a needle at the end
+// of a stream counts as a secret that was cut off, if it is half of it too.
+const truncatedFloor = 8
+
+func (s *set) truncated(text []byte, hold int, c lookbehind, buf *scratch) {
+	for size := hold; size >= truncatedFloor; size-- {
+		start := len(text) - size
+		found := false
+		for _, l := range s.layers {
+			l.continued(text[start:], func(n *needle) bool {
+				if size < len(n.text) && 2*size >= len(n.text) && (!n.bound || c.boundaryBefore(text, start)) {
+					buf.hits = append(buf.hits, hit{start: start, end: len(text), n: n})
+					found = true
+				}
+				return true
+			})
+		}
+		if found {
+			return
+		}
+	}
+}
+
+// releasable reports whether none of the beginnings of needles at the end of
+// text would give much away.
+func (s *set) releasable(text []byte) bool {
+	ok := true
+	for i := range text {
+		size := len(text) - i
+		for _, l := range s.layers {
+			l.continued(text[i:], func(n *needle) bool {
+				length := len(n.text)
+				ok = size <= idleFree && 2*size <= length || 4*size <= length && length-size >= idleUnknown
+				return ok
+			})
+			if !ok {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+const (
+	idleFree    = 3  // bytes that an idle writer lets go of in any case
+	idleUnknown = 12 // bytes that must stay unknown when it lets go of more
+)

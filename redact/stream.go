@@ -1,0 +1,117 @@
+package redact
+
+// stream is the state of one redacted byte stream. It is not safe for
+// concurrent use.
+type stream struct {
+	sh *shared
+	// carry holds the last bytes of the input: the longest beginning of a
+	// needle that the input ends in. carry[:out] has been accounted for in the
+	// output, as it is or by a marker; covered says that the last thing written
+	// was a marker which masks the bytes up to out.
+	carry   []byte
+	out     int
+	covered bool
+	before  lookbehind // of carry
+	hits    Hits
+	buf     scratch
+	text    []byte // carry and new input joined
+	output  []byte
+}
+
+// next takes in p and returns what may be written now. The result is valid
+// until the next call and may be p itself.
+func (st *stream) next(p []byte, e end) []byte {
+	text := p
+	if len(st.carry) > 0 {
+		st.text = append(append(st.text[:0], st.carry...), p...)
+		text = st.text
+	}
+	set := st.sh.set.Load()
+	spans, held := set.resolve(text, st.before, e, &st.buf)
+	limit := held
+	if e != more {
+		limit = len(text)
+	}
+	out := st.emit(text, spans, limit)
+	if e == eof {
+		held = len(text)
+	}
+	st.keep(text, held)
+	return out
+}
+
+// emit brings the output up to text[:limit]. A span that begins before limit is
+// masked whole; the part of it that was written before stays as it was.
+func (st *stream) emit(text []byte, spans []span, limit int) []byte {
+	if len(spans) == 0 || spans[0].start >= limit {
+		if st.out >= limit {
+			return nil
+		}
+		plain := text[st.out:limit]
+		st.out, st.covered = limit, false
+		return plain
+	}
+	st.output = st.output[:0]
+	for _, sp := range spans {
+		if sp.start >= limit {
+			break
+		}
+		if sp.start > st.out {
+			st.output = append(st.output, text[st.out:sp.start]...)
+			st.out, st.covered = sp.start, false
+		}
+		if sp.end > st.out {
+			// A span that reaches back under a marker extends what that masks.
+			if !st.covered || sp.start >= st.out {
+				st.mark(sp.n)
+			}
+			st.out, st.covered = sp.end, true
+		}
+	}
+	if st.out < limit {
+		st.output = append(st.output, text[st.out:limit]...)
+		st.out, st.covered = limit, false
+	}
+	return st.output
+}
+
+func (st *stream) mark(n *name) {
+	st.output = append(st.output, n.mark()...)
+	n.hits.Add(1)
+	if st.hits == nil {
+		st.hits = Hits{}
+	}
+	st.hits[n.text]++
+}
+
+// keep makes text[held:] the carry.
+func (st *stream) keep(text []byte, held int) {
+	st.before = st.before.at(text, held)
+	st.carry = append(st.carry[:0], text[held:]...)
+	st.out -= held
+}
+
+// idle is called when no data has come for a while. It lets go of held bytes
+// that give too little away, and of finished markers. What it let go stays in
+// the carry, so that an occurrence which completes later is masked from there.
+func (st *stream) idle() []byte {
+	if st.out >= len(st.carry) {
+		return nil
+	}
+	set := st.sh.set.Load()
+	spans, _ := set.resolve(st.carry, st.before, more, &st.buf)
+	if set.releasable(st.carry) {
+		return st.emit(st.carry, spans, len(st.carry))
+	}
+	limit := st.out
+	for _, sp := range spans {
+		if sp.start > limit {
+			break
+		}
+		limit = max(limit, sp.end)
+	}
+	if limit == st.out {
+		return nil
+	}
+	return st.emit(st.carry, spans, limit)
+}
