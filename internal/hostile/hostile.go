@@ -53,8 +53,9 @@ type Config struct {
 	HostDirs []string `json:"hostDirs,omitempty"`
 	// CanaryVariables are names that only the host's environment holds.
 	CanaryVariables []string `json:"canaryVariables,omitempty"`
-	// AbstractSocket is the name of a host stream socket, without the NUL, and
-	// PathSocket the path of another.
+	// AbstractSocket is the name of a host stream socket, without the NUL; with
+	// "-dgram" after it the name of a datagram socket. PathSocket is the path of
+	// a stream socket.
 	AbstractSocket string `json:"abstractSocket,omitempty"`
 	PathSocket     string `json:"pathSocket,omitempty"`
 	// TCP and UDP are host:port of listeners of the host; the UDP ones echo.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -226,7 +227,7 @@ func scratch(name string) string {
 }
 
 func read(path string) hostile.Result {
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(path) //nolint:gosec // reading what it must not is its purpose
 	return judge(underlying(err), fmt.Sprintf("read %d bytes of %s", len(data), path))
 }
 
@@ -240,17 +241,11 @@ func create(path string) hostile.Result {
 	return judge(err, "created "+path)
 }
 
-// underlying unwraps to the errno, if there is one.
+// underlying returns the errno in err, or err when there is none.
 func underlying(err error) error {
-	for e := err; e != nil; {
-		if no, ok := e.(unix.Errno); ok {
-			return no
-		}
-		u, ok := e.(interface{ Unwrap() error })
-		if !ok {
-			break
-		}
-		e = u.Unwrap()
+	var no unix.Errno
+	if errors.As(err, &no) {
+		return no
 	}
 	return err
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"runtime"
@@ -63,7 +64,7 @@ func kernelAttempts() []attempt {
 		{"delete-module", func(*hostile.Config) hostile.Result {
 			name := []byte("probe_no_such_module\x00")
 			err := call(unix.SYS_DELETE_MODULE, uintptr(unsafe.Pointer(&name[0])), unix.O_NONBLOCK)
-			if err == unix.ENOENT {
+			if errors.Is(err, unix.ENOENT) {
 				return succeeded("past the permission check (%v)", err)
 			}
 			return judge(err, "delete_module")

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -162,7 +163,7 @@ func identity(name string, try func() error) attempt {
 	return attempt{name, func(*hostile.Config) hostile.Result {
 		// EINVAL: the id does not exist in this user namespace.
 		err := try()
-		if err == unix.EINVAL {
+		if errors.Is(err, unix.EINVAL) {
 			return refused("no such id here (%v)", err)
 		}
 		return judge(err, name)
