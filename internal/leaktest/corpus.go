@@ -17,17 +17,15 @@ const maxFile = 256 << 20
 // Corpus gathers what is to be scanned. It is safe for concurrent use; the zero
 // Corpus is empty.
 type Corpus struct {
-	mu    sync.Mutex
-	items []item
-	trees []tree
+	mu       sync.Mutex
+	items    []item
+	problems []error // of trees that could not be read
 }
 
 type item struct {
 	where string
 	data  []byte
 }
-
-type tree struct{ where, dir string }
 
 // Add adds bytes under a name that says where they came from. The bytes are
 // copied.
@@ -114,16 +112,45 @@ func (c *Corpus) reflect(where string, v reflect.Value, seen map[uintptr]bool, d
 	}
 }
 
-// AddTree adds every file under dir, as it is when the corpus is scanned: names,
-// targets of symbolic links and contents. Sockets, FIFOs and devices count by
-// name only.
+// AddTree adds every file under dir as it is now: names, targets of symbolic
+// links and contents. Sockets, FIFOs and devices count by name only. A file that
+// vanishes meanwhile is left out; any other failure to read makes every later
+// scan fail, because what was not read was not scanned.
 func (c *Corpus) AddTree(where, dir string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.trees = append(c.trees, tree{where, dir})
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && path != dir {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		at := where + ": " + path
+		c.Add(at+" (name)", []byte(path))
+		switch {
+		case d.Type()&fs.ModeSymlink != 0:
+			if target, err := os.Readlink(path); err == nil {
+				c.Add(at+" (link)", []byte(target))
+			}
+		case d.Type().IsRegular():
+			data, err := readFile(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			c.Add(at, data)
+		}
+		return nil
+	})
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.problems = append(c.problems, fmt.Errorf("leaktest: %s was not read: %w", where, err))
+	}
 }
 
-// Len returns the number of bytes gathered, trees not counted.
+// Len returns the number of bytes gathered.
 func (c *Corpus) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,48 +161,15 @@ func (c *Corpus) Len() int {
 	return n
 }
 
-// each calls f for everything in the corpus. A file that vanishes meanwhile is
-// left out; any other failure to read is an error, because what was not read was
-// not scanned.
+// each calls f for everything in the corpus and returns what is missing in it.
 func (c *Corpus) each(f func(where string, data []byte)) error {
 	c.mu.Lock()
-	items, trees := c.items, c.trees
+	items, problems := c.items, c.problems
 	c.mu.Unlock()
 	for _, it := range items {
 		f(it.where, it.data)
 	}
-	for _, t := range trees {
-		err := filepath.WalkDir(t.dir, func(path string, d fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) && path != t.dir {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			where := t.where + ": " + path
-			f(where+" (name)", []byte(path))
-			switch {
-			case d.Type()&fs.ModeSymlink != 0:
-				if target, err := os.Readlink(path); err == nil {
-					f(where+" (link)", []byte(target))
-				}
-			case d.Type().IsRegular():
-				data, err := readFile(path)
-				if errors.Is(err, fs.ErrNotExist) {
-					return nil
-				}
-				if err != nil {
-					return err
-				}
-				f(where, data)
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("leaktest: scan of %s: %w", t.where, err)
-		}
-	}
-	return nil
+	return errors.Join(problems...)
 }
 
 func readFile(path string) ([]byte, error) {
