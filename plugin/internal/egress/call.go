@@ -1,0 +1,402 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sbxhost/sbxhost/abi"
+	"github.com/sbxhost/sbxhost/plugin/internal/spec"
+	"github.com/sbxhost/sbxhost/provider"
+	"github.com/sbxhost/sbxhost/secret"
+)
+
+// Exec is what the host renders into exec routes.
+type Exec struct {
+	ID             string
+	Args           []string
+	Shell          string
+	Dir            string // absolute
+	User           string
+	TimeoutMs      int64
+	Env            map[string]string
+	Protected      secret.Env
+	Secrets        secret.Env
+	Input          []byte    // the chunk of an input operation, or upfront input
+	Stdout, Stderr io.Writer // receive the decoded payload
+}
+
+// File is what the host renders into file routes.
+type File struct {
+	Path    string
+	Mode    fs.FileMode
+	Content io.Reader // of a write
+	Size    int64     // -1 unknown
+	Sink    io.Writer // of a read
+}
+
+// CallConfig describes one operation.
+type CallConfig struct {
+	Op      abi.Op
+	Session *Session          // nil for list
+	Owner   map[string]string // labels that list replies must carry, for list
+	Exec    *Exec
+	File    *File
+}
+
+// Call is one operation's use of the network. Open and the response methods are
+// called from the one goroutine that runs the guest; the rest may be called from
+// anywhere.
+type Call struct {
+	b      *Broker
+	cfg    CallConfig
+	guard  *guard
+	handle string
+
+	mu        sync.Mutex
+	responses map[int64]*Response
+	next      int64
+	denied    *Denied
+	truncated bool
+	delivered bool // a payload route ended properly
+	applied   provider.Applied
+	started   uses // of the request that starts the command or moves the file
+}
+
+// Call begins an operation. Close it.
+func (b *Broker) Call(cfg CallConfig) *Call {
+	c := &Call{b: b, cfg: cfg, responses: map[int64]*Response{}, applied: provider.AppliedNo}
+	if cfg.Session != nil {
+		c.guard = cfg.Session.guard
+	} else {
+		c.guard = newGuard()
+		for name, v := range b.creds {
+			c.guard.add(name, v)
+		}
+	}
+	if e := cfg.Exec; e != nil {
+		for _, env := range []secret.Env{e.Protected, e.Secrets} {
+			for name, v := range env.All() {
+				c.guard.add(name, v)
+			}
+		}
+	}
+	return c
+}
+
+// Close releases responses and kills the call's handle.
+func (c *Call) Close() {
+	c.mu.Lock()
+	open := c.responses
+	c.responses = map[int64]*Response{}
+	c.mu.Unlock()
+	for _, r := range open {
+		r.close()
+	}
+	c.b.mu.Lock()
+	delete(c.b.handles, c.handle)
+	c.b.mu.Unlock()
+}
+
+// Denied returns the first thing that was refused, or nil.
+func (c *Call) Denied() *Denied {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.denied
+}
+
+// Truncated reports whether a stream ended without its proper end.
+func (c *Call) Truncated() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.truncated
+}
+
+// Delivered reports whether a payload arrived to its proper end.
+func (c *Call) Delivered() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.delivered
+}
+
+// Applied says whether the operation's action may have happened, computed from
+// what was sent.
+func (c *Call) Applied() provider.Applied {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.applied
+}
+
+func (c *Call) deny(route, rule string) error {
+	d := &Denied{Route: route, Rule: rule}
+	c.mu.Lock()
+	if c.denied == nil {
+		c.denied = d
+	}
+	c.mu.Unlock()
+	return d
+}
+
+// roleAllowed lists the operations in which a role's routes may be used; control
+// routes may be used in any.
+func roleAllowed(r spec.Role, op abi.Op) bool {
+	switch r {
+	case spec.RoleCreate:
+		return op == abi.OpCreate
+	case spec.RoleExec:
+		return op == abi.OpExec || op == abi.OpInput || op == abi.OpResize || op == abi.OpSignal
+	case spec.RoleFile:
+		return slices.Contains([]abi.Op{abi.OpRead, abi.OpWrite, abi.OpListDir, abi.OpStat, abi.OpRemove, abi.OpMkdir}, op)
+	}
+	return true
+}
+
+// Open sends the request of a route and returns the answer's handle. meta is the
+// plugin's HTTPMeta document; body is accepted for plugin-built bodies only. The
+// error is a *Denied, a *Failure or the context's.
+func (c *Call) Open(ctx context.Context, metaDoc, body []byte) (int64, error) {
+	var meta abi.HTTPMeta
+	if err := meta.DecodeJSON(metaDoc, true); err != nil {
+		// Re-encoding shows whether only optional fields were left out.
+		meta = abi.HTTPMeta{}
+		return 0, failure(abi.ErrnoInvalid, "meta: "+err.Error())
+	}
+	r, ok := c.b.m.Route(meta.Route)
+	if !ok {
+		return 0, c.deny("", "the manifest has no such route")
+	}
+	if !roleAllowed(r.Role, c.cfg.Op) {
+		return 0, c.deny(r.ID, "a route with the role "+string(r.Role)+" cannot be used in "+c.cfg.Op.String())
+	}
+	c.mu.Lock()
+	full := len(c.responses) >= abi.MaxHandles
+	c.mu.Unlock()
+	if full {
+		return 0, failure(abi.ErrnoLimit, "too many open responses")
+	}
+	if err := c.scanGuest(r, meta, body); err != nil {
+		return 0, err
+	}
+	if len(body) > 0 && r.Request.Body != spec.BodyPlugin {
+		return 0, c.deny(r.ID, "this route's body is written by the host")
+	}
+	spend, err := c.spend(r, meta)
+	if err != nil {
+		return 0, err
+	}
+	resp, sent, err := c.send(ctx, r, meta, body)
+	c.settle(r, resp, sent, spend)
+	if err != nil {
+		return 0, c.classify(ctx, r, err)
+	}
+	out, err := c.receive(ctx, r, resp)
+	if err != nil {
+		_ = resp.Body.Close()
+		return 0, c.classify(ctx, r, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next++
+	c.responses[c.next] = out
+	return c.next, nil
+}
+
+// scanGuest looks through everything the plugin wrote, before anything of the
+// host's is put beside it.
+func (c *Call) scanGuest(r *spec.Route, meta abi.HTTPMeta, body []byte) error {
+	texts := []string{string(meta.Free), string(body)}
+	for k, v := range meta.Params {
+		texts = append(texts, k, v)
+	}
+	for k, v := range meta.Query {
+		texts = append(texts, k, v)
+	}
+	if c.b.carriesHandle(texts...) {
+		return c.deny(r.ID, "an environment handle stands where none belongs")
+	}
+	c.b.mu.Lock()
+	var foreign []string
+	for id, s := range c.b.claimed {
+		if s != c.cfg.Session && len(id) >= 6 {
+			foreign = append(foreign, id)
+		}
+	}
+	c.b.mu.Unlock()
+	for _, t := range texts {
+		for _, id := range foreign {
+			if strings.Contains(t, id) {
+				return c.deny(r.ID, "another session's sandbox is named")
+			}
+		}
+	}
+	return nil
+}
+
+// startsAction reports whether sending the route's request twice would do twice
+// what the operation is to do once.
+func startsAction(r *spec.Route) bool {
+	if r.Role == spec.RoleCreate {
+		return true
+	}
+	for _, s := range r.Request.Slots {
+		switch s.From {
+		case "exec.argv0", "exec.args", "exec.argv", "exec.shell", "exec.environment", "exec.stdin", "file.content":
+			return true
+		}
+	}
+	for _, p := range r.Request.Parts {
+		if p.From == "file.content" {
+			return true
+		}
+	}
+	return false
+}
+
+// spend uses up the right that a request needs and returns what to give back
+// after a definite refusal.
+func (c *Call) spend(r *spec.Route, meta abi.HTTPMeta) (*uses, error) {
+	if r.Request.Body == spec.BodyPlugin {
+		if meta.Env == "" {
+			return nil, nil
+		}
+		if r.Request.EnvPointer == "" {
+			return nil, c.deny(r.ID, "this route takes no environment")
+		}
+		h, err := c.take(meta.Env)
+		if err != nil {
+			return nil, err
+		}
+		return &h.uses, nil
+	}
+	if meta.Env != "" {
+		return nil, c.deny(r.ID, "this route's environment is filled in by the host")
+	}
+	if !startsAction(r) {
+		return nil, nil
+	}
+	u := &c.started
+	if r.Role == spec.RoleCreate && c.cfg.Session != nil {
+		u = &c.cfg.Session.createUses
+	}
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	if u.spent {
+		return nil, c.deny(r.ID, "the request was already sent once in this operation")
+	}
+	u.spent = true
+	return u, nil
+}
+
+// settle records what the answer says about the action.
+func (c *Call) settle(r *spec.Route, resp *http.Response, sent bool, spent *uses) {
+	outcome := provider.AppliedUnknown
+	switch {
+	case !sent:
+		outcome = provider.AppliedNo
+	case resp == nil:
+	case resp.StatusCode >= 200 && resp.StatusCode < 300:
+		outcome = provider.AppliedYes
+	case resp.StatusCode >= 300 && resp.StatusCode < 500:
+		outcome = provider.AppliedNo
+	}
+	if spent != nil && outcome == provider.AppliedNo {
+		c.b.mu.Lock()
+		spent.giveBack()
+		c.b.mu.Unlock()
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.applied == provider.AppliedYes || outcome == provider.AppliedNo {
+		return
+	}
+	c.applied = outcome
+}
+
+// classify turns any error into one the plugin can be told as an errno, and
+// drops texts that hold addresses.
+func (c *Call) classify(ctx context.Context, r *spec.Route, err error) error {
+	var d *Denied
+	if errors.As(err, &d) {
+		return c.deny(r.ID, d.Rule)
+	}
+	if ctx.Err() != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return failure(abi.ErrnoDeadline, "the call's deadline passed")
+		}
+		return failure(abi.ErrnoCanceled, "the call was cancelled")
+	}
+	var f *Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return failure(abi.ErrnoNetwork, "no answer from the vendor on route "+r.ID)
+}
+
+// response returns an open response.
+func (c *Call) response(h int64) (*Response, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.responses[h]
+	if r == nil {
+		return nil, failure(abi.ErrnoBadf, "no such response")
+	}
+	return r, nil
+}
+
+// Status returns the HTTP status of a response.
+func (c *Call) Status(h int64) (int, error) {
+	r, err := c.response(h)
+	if err != nil {
+		return 0, err
+	}
+	return r.status, nil
+}
+
+// Header returns a response header that the route declares.
+func (c *Call) Header(h int64, name string) (string, error) {
+	r, err := c.response(h)
+	if err != nil {
+		return "", err
+	}
+	return r.showHeader(name)
+}
+
+// Read copies guest-visible body; 0 is its end.
+func (c *Call) Read(h int64, dst []byte) (int, error) {
+	r, err := c.response(h)
+	if err != nil {
+		return 0, err
+	}
+	return r.read(dst)
+}
+
+// Next returns the next frame of a framed body. A frame stays the next one until
+// it was taken with a large enough limit.
+func (c *Call) Next(h int64, limit int) ([]byte, error) {
+	r, err := c.response(h)
+	if err != nil {
+		return nil, err
+	}
+	return r.nextFrame(limit)
+}
+
+// CloseResponse releases a response.
+func (c *Call) CloseResponse(h int64) error {
+	r, err := c.response(h)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	delete(c.responses, h)
+	c.mu.Unlock()
+	r.close()
+	return nil
+}

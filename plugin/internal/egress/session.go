@@ -1,0 +1,131 @@
+package egress
+
+import (
+	"sync"
+
+	"github.com/sbxhost/sbxhost/provider"
+	"github.com/sbxhost/sbxhost/secret"
+)
+
+// MaxRedactedReplies is how many replies of one session may need redaction
+// before the plugin has to give up: more are an attempt to probe.
+const MaxRedactedReplies = 16
+
+// Session is what the broker keeps for one sandbox: its id, taken from the
+// vendor's own reply, the tokens captured for it, and what must not be shown to
+// the plugin. It is safe for concurrent use.
+type Session struct {
+	b     *Broker
+	req   provider.CreateRequest
+	owner map[string]string // owner and session labels
+	guard *guard
+
+	mu         sync.Mutex
+	sandbox    string
+	captures   map[string]secret.Value
+	redacted   int
+	delivered  map[string]*joined // by exec id and stream
+	createUses uses
+}
+
+// uses counts how a single-use right was spent.
+type uses struct {
+	spent    bool
+	returned int
+}
+
+// Session returns the state for a sandbox that is being created (sandbox "") or
+// is known. req holds what the host renders into requests; its Protected values
+// and literals stay here.
+func (b *Broker) Session(req provider.CreateRequest, protected secret.Env, sandbox string) (*Session, error) {
+	s := &Session{
+		b: b, req: req, owner: map[string]string{}, captures: map[string]secret.Value{}, delivered: map[string]*joined{}, guard: newGuard(),
+	}
+	for _, k := range []string{provider.LabelOwner, provider.LabelSession} {
+		if v, ok := req.Labels[k]; ok {
+			s.owner[k] = v
+		}
+	}
+	for name, v := range protected.All() {
+		s.guard.add(name, v)
+	}
+	for name, v := range req.Protected.All() {
+		s.guard.add(name, v)
+	}
+	for name, v := range b.creds {
+		s.guard.add(name, v)
+	}
+	if sandbox != "" {
+		if err := s.claim(sandbox); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Sandbox returns the vendor's id of this session's sandbox, "" before the
+// create reply.
+func (s *Session) Sandbox() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sandbox
+}
+
+// claim records the sandbox id. One id belongs to one session.
+func (s *Session) claim(id string) error {
+	if !safeSandboxID(id) {
+		return &Denied{Rule: "the sandbox id in the reply is not a plain identifier"}
+	}
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	if other := s.b.claimed[id]; other != nil && other != s {
+		return &Denied{Rule: "the sandbox id in the reply belongs to another session"}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sandbox != "" && s.sandbox != id {
+		return &Denied{Rule: "the session already has another sandbox"}
+	}
+	s.sandbox = id
+	s.b.claimed[id] = s
+	return nil
+}
+
+// Close forgets the session's captures and its claim on the sandbox id.
+func (s *Session) Close() {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.b.claimed[s.sandbox] == s {
+		delete(s.b.claimed, s.sandbox)
+	}
+	s.captures = map[string]secret.Value{}
+}
+
+// safeSandboxID reports whether an id may be put into paths, host names and
+// headers as it is.
+func safeSandboxID(id string) bool {
+	if id == "" || len(id) > 128 {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.') {
+			return false
+		}
+	}
+	return id != "." && id != ".."
+}
+
+// note counts a reply that needed redaction and reports whether it is one too
+// many.
+func (s *Session) note() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.redacted++
+	return s.redacted > MaxRedactedReplies
+}
+
+// arm makes v something the plugin must not see.
+func (s *Session) arm(name string, v secret.Value) { s.guard.add(name, v) }

@@ -1,0 +1,98 @@
+package egress
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sbxhost/sbxhost/abi"
+)
+
+// Redacted is what a plugin sees in place of a whole reply that cannot be shown
+// in part.
+const Redacted = `{"redacted":true}`
+
+// decodeJSON reads a reply strictly: UTF-8, no duplicate members, no trailing
+// data, depth bounded.
+func decodeJSON(doc []byte) (any, error) {
+	if _, err := abi.Parse(doc); err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+func encodeJSON(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return []byte(Redacted) // only strings, numbers, maps and slices get here
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// show returns the document with every leaf replaced that holds a value or a
+// part of one, and whether there was any. place says where in the plugin's
+// traffic the document stands.
+func (g *guard) show(place string, v any) (any, bool) {
+	w := &walk{g: g}
+	out := w.value(place, v)
+	// A value may also be cut over neighbouring leaves.
+	if !w.hit {
+		if _, cut := g.find(w.all.String()); cut {
+			w.hit, w.whole = true, true
+		}
+	}
+	if w.whole {
+		return map[string]any{"redacted": true}, true
+	}
+	return out, w.hit
+}
+
+type walk struct {
+	g     *guard
+	all   strings.Builder
+	hit   bool
+	whole bool
+}
+
+func (w *walk) value(place string, v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			if _, hit := w.g.find(k); hit {
+				w.hit, w.whole = true, true
+			}
+			v[k] = w.value(place+"/"+k, v[k])
+		}
+		return v
+	case []any:
+		for i := range v {
+			// Elements share a place: pieces of a value may be in one each.
+			v[i] = w.value(place+"/*", v[i])
+		}
+		return v
+	case string:
+		return w.leaf(place, v, v)
+	case json.Number:
+		return w.leaf(place, v.String(), v)
+	}
+	return v
+}
+
+func (w *walk) leaf(place, text string, v any) any {
+	w.all.WriteString(text)
+	if name, hit := w.g.findAt(place, text); hit {
+		w.hit = true
+		return "[redacted:" + name + "]"
+	}
+	return v
+}
