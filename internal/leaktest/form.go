@@ -233,9 +233,19 @@ func ansiC(v string) string {
 	return strings.NewReplacer(`\`, `\\`, "'", `\'`, "\n", `\n`, "\t", `\t`, "\r", `\r`).Replace(v)
 }
 
-// backslashed is what bash's printf %q makes of a value without newlines.
+// backslashed is what bash's printf %q makes of a value without newlines: "#"
+// counts only at the start, "~" also after ":" and "=".
 func backslashed(v string) string {
-	return escapeSet(v, " \t!\"#$&'()*,;<>?[\\]^`{|}")
+	var b strings.Builder
+	for i := range len(v) {
+		c := v[i]
+		if strings.IndexByte(" \t!\"$&'()*,;<>?[\\]^`{|}", c) >= 0 || c == '#' && i == 0 ||
+			c == '~' && (i == 0 || v[i-1] == ':' || v[i-1] == '=') {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
 }
 
 func decimal(v string) string {

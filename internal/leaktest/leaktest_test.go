@@ -10,6 +10,7 @@ import (
 	"html"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -99,7 +100,16 @@ func TestRealEncodersAreFound(t *testing.T) {
 		"fmt %x":      func(v string) string { return fmt.Sprintf("%x", v) },
 		"fmt %X":      func(v string) string { return fmt.Sprintf("%X", v) },
 		"shell":       func(v string) string { return "'" + strings.ReplaceAll(v, "'", `'\''`) + "'" },
-		"crlf":        func(v string) string { return strings.ReplaceAll(v, "\n", "\r\n") },
+		"bash %q": func(v string) string {
+			cmd := exec.Command("bash", "-c", `printf %q "$1"`, "bash", v)
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8"}
+			out, err := cmd.Output()
+			if err != nil {
+				return v // no bash here
+			}
+			return string(out)
+		},
+		"crlf": func(v string) string { return strings.ReplaceAll(v, "\n", "\r\n") },
 		"head": func(v string) string { // a value cut short by a limit
 			return v[:max(min(len(v), 40), len(v)*9/10)]
 		},
