@@ -1,7 +1,10 @@
 package host
 
 import (
+	"context"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/sbxhost/sbxhost/grants"
@@ -103,4 +106,58 @@ type Result struct {
 type Truncated struct {
 	Stdout bool `json:"stdout"`
 	Stderr bool `json:"stderr"`
+}
+
+// clone returns a copy whose maps and lists are its own; the output is shared.
+func (r *Result) clone() *Result {
+	c := *r
+	c.Redactions, c.Unmaskable = maps.Clone(r.Redactions), slices.Clone(r.Unmaskable)
+	return &c
+}
+
+// Exec runs a command and waits for it. A command that exits with any code, is
+// ended by a signal, or is stopped at its deadline is no error: see
+// Result.Status. Nothing is ever run twice.
+//
+// Errors: InvalidArgument, Unsupported, NotGranted (references, or required
+// Secrets that were not supplied), Conflict for an ID, ResourceExhausted,
+// FailedPrecondition; NotFound and PermissionDenied for a program that does not
+// exist or cannot be executed; Lost, together with a Result, when the stream
+// broke and nobody knows how the command ended. Cancelling ctx stops the
+// command's whole tree and returns its output so far together with the error.
+func (s *Session) Exec(ctx context.Context, req ExecRequest) (*Result, error) {
+	if req.LiveStdin {
+		return nil, invalid("exec", "liveStdin needs Start", "give Stdin, or use Start")
+	}
+	e, first, err := s.launch(ctx, req, false)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-e.done:
+		return e.outcome()
+	case <-ctx.Done():
+	}
+	if first {
+		e.stop(stopCanceled, execGrace)
+		<-e.done // within the time that supervise allows a provider
+	}
+	cause := s.boundary.err("exec", &provider.Error{Code: provider.CodeOf(ctx.Err()), Op: "exec",
+		Message: "the caller gave up", Applied: provider.AppliedYes})
+	if !first {
+		return nil, cause
+	}
+	r, _ := e.outcome()
+	return r, cause
+}
+
+// Start starts a command and returns while it runs. ctx covers the start only.
+// The output is to be read from Process.Events, or Wait is to be called: until
+// either happens, a command that prints a lot waits. Errors are those of Exec.
+func (s *Session) Start(ctx context.Context, req ExecRequest) (*Process, error) {
+	e, _, err := s.launch(ctx, req, true)
+	if err != nil {
+		return nil, err
+	}
+	return &Process{e: e}, nil
 }

@@ -1,0 +1,130 @@
+package host
+
+import (
+	"context"
+	"io"
+	"slices"
+
+	"github.com/sbxhost/sbxhost/ledger"
+	"github.com/sbxhost/sbxhost/provider"
+)
+
+// build makes the sandbox: intent, provider, files, commit. When anything fails
+// after the provider was asked, what was made is destroyed, and what could not
+// be destroyed stays in the ledger. fill puts the files in place.
+func (p *plan) build(ctx context.Context, fill func(context.Context, provider.Sandbox) error) (*Session, error) {
+	rec, err := p.record()
+	if err != nil {
+		return nil, err
+	}
+	led := &ledgered{Provider: p.reg.provider, ledger: p.h.ledger, now: p.h.clock, record: rec}
+	p.h.setBusy(p.attempt, true)
+	defer p.h.setBusy(p.attempt, false)
+
+	p.h.retryDeferred(ctx, p.reg)
+	if err := p.still(); err != nil {
+		return nil, err
+	}
+	req := p.request
+	if p.transport.Transport == provider.TransportCreate {
+		req.Protected = p.values
+	}
+	p.disclosure().handedOver(p.pairs, "create")
+	raw, err := led.Create(ctx, req)
+	if err != nil {
+		p.h.keepDeferred(ctx, rec.Attempt)
+		return nil, p.boundary.err(p.op, err)
+	}
+	s, err := p.finish(ctx, led, raw, fill)
+	if err != nil {
+		p.undo(ctx, led, raw)
+		return nil, err
+	}
+	return s, nil
+}
+
+// finish checks what the provider returned, puts the files in place and commits.
+func (p *plan) finish(ctx context.Context, led *ledgered, raw provider.Sandbox, fill func(context.Context, provider.Sandbox) error) (*Session, error) {
+	ref := raw.Ref()
+	if err := p.checkRef(ref); err != nil {
+		return nil, err
+	}
+	p.boundary.fact("sandbox", ref.ID)
+	if err := led.put(ctx, ledger.Intent); err != nil {
+		return nil, p.boundary.err(p.op, err)
+	}
+	sb := maskedSandbox{inner: raw, b: p.boundary}
+	if err := fill(ctx, sb); err != nil {
+		return nil, err
+	}
+	if p.request.Resources != (provider.Resources{}) {
+		st, err := sb.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range st.Unenforced {
+			if !slices.Contains(p.unenforced, u) {
+				p.unenforced = append(p.unenforced, u)
+			}
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, p.boundary.err(p.op, err)
+	}
+	if err := p.still(); err != nil {
+		return nil, err
+	}
+	if err := led.created(ctx); err != nil {
+		return nil, p.boundary.err(p.op, err)
+	}
+	return p.session(led, sb), nil
+}
+
+// checkRef refuses a ref that could not be kept: it is stored and shown.
+func (p *plan) checkRef(ref provider.Ref) error {
+	doc, err := provider.EncodeRef(ref)
+	if err != nil {
+		return p.boundary.err(p.op, &provider.Error{Code: provider.Internal, Op: p.op, Provider: p.providerName,
+			Message: "the provider returned a ref that cannot be stored", Applied: provider.AppliedYes})
+	}
+	if names := p.redactor.Contains(doc); len(names) > 0 {
+		return p.boundary.err(p.op, &provider.Error{Code: provider.Internal, Op: p.op, Provider: p.providerName,
+			Message: "the provider returned a ref that holds a protected value", Applied: provider.AppliedYes})
+	}
+	return nil
+}
+
+// undo destroys what a failed build made.
+func (p *plan) undo(ctx context.Context, led *ledgered, raw provider.Sandbox) {
+	ctx = context.WithoutCancel(ctx) // the caller may have given up; this has its own deadline
+	if err := led.Destroy(ctx, raw.Ref()); err != nil {
+		p.boundary.fact("cleanup", "failed")
+		p.h.keepDeferred(ctx, led.record.Attempt)
+	}
+}
+
+// writeFiles puts the manifest's files into a new sandbox.
+func (p *plan) writeFiles(ctx context.Context, sb provider.Sandbox) error {
+	if len(p.files) == 0 {
+		return nil
+	}
+	dst := sb.Files()
+	for _, f := range p.files {
+		if err := p.writeFile(ctx, dst, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *plan) writeFile(ctx context.Context, dst provider.FS, f plannedFile) error {
+	if f.dir {
+		return dst.Mkdir(ctx, f.path, f.mode)
+	}
+	r, err := f.reader(p.h.roots)
+	if err != nil {
+		return invalid(p.op, "files: "+f.path+": "+err.Error(), "")
+	}
+	defer func() { _ = r.Close() }()
+	return dst.Write(ctx, f.path, io.Reader(r), provider.WriteOptions{Mode: f.mode})
+}

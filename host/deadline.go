@@ -1,0 +1,185 @@
+package host
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/sbxhost/sbxhost/provider"
+)
+
+// deadlines wraps a provider so that no call of it can hang or panic into the
+// host. See bounded.
+type deadlines struct {
+	inner  provider.Provider
+	create time.Duration
+	call   time.Duration
+}
+
+var _ provider.Provider = deadlines{}
+
+func (d deadlines) Describe() provider.Description { return d.inner.Describe() }
+
+func (d deadlines) Create(ctx context.Context, req provider.CreateRequest) (provider.Sandbox, error) {
+	// A sandbox that arrives after the host gave up is nobody's: the ledger
+	// would find it, but it need not wait for that.
+	late := func(sb provider.Sandbox) {
+		if sb != nil {
+			_ = d.Destroy(context.WithoutCancel(ctx), sb.Ref())
+		}
+	}
+	sb, err := bounded(ctx, d.create, "create", late, func(ctx context.Context) (provider.Sandbox, error) {
+		return d.inner.Create(ctx, req)
+	})
+	return d.sandbox(sb, "create", err)
+}
+
+func (d deadlines) Open(ctx context.Context, ref provider.Ref) (provider.Sandbox, error) {
+	sb, err := bounded(ctx, d.call, "open", nil, func(ctx context.Context) (provider.Sandbox, error) {
+		return d.inner.Open(ctx, ref)
+	})
+	return d.sandbox(sb, "open", err)
+}
+
+func (d deadlines) sandbox(sb provider.Sandbox, op string, err error) (provider.Sandbox, error) {
+	if err != nil {
+		return nil, err
+	}
+	if sb == nil {
+		return nil, provider.Errorf(provider.Internal, op, "the provider returned no sandbox and no error")
+	}
+	return deadlineSandbox{inner: sb, limit: d.call}, nil
+}
+
+func (d deadlines) List(ctx context.Context, q provider.Query) ([]provider.Resource, error) {
+	return bounded(ctx, d.call, "list", nil, func(ctx context.Context) ([]provider.Resource, error) {
+		return d.inner.List(ctx, q)
+	})
+}
+
+func (d deadlines) Destroy(ctx context.Context, ref provider.Ref) error {
+	return boundedErr(ctx, d.call, "destroy", func(ctx context.Context) error {
+		return d.inner.Destroy(ctx, ref)
+	})
+}
+
+// deadlineSandbox is the Sandbox of deadlines.
+type deadlineSandbox struct {
+	inner provider.Sandbox
+	limit time.Duration
+}
+
+func (s deadlineSandbox) Ref() provider.Ref { return s.inner.Ref() }
+
+func (s deadlineSandbox) Exec(ctx context.Context, req provider.ExecRequest) (provider.Process, error) {
+	// A command that turns out to run after the host gave up is stopped.
+	late := func(p provider.Process) {
+		if p != nil {
+			_ = deadlineProcess{inner: p, limit: s.limit}.Kill(context.WithoutCancel(ctx), 0)
+		}
+	}
+	p, err := bounded(ctx, s.limit, "exec", late, func(ctx context.Context) (provider.Process, error) {
+		return s.inner.Exec(ctx, req)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, provider.Errorf(provider.Internal, "exec", "the provider returned no process and no error")
+	}
+	return deadlineProcess{inner: p, limit: s.limit}, nil
+}
+
+func (s deadlineSandbox) Files() provider.FS {
+	return deadlineFS{inner: s.inner.Files(), limit: s.limit}
+}
+
+func (s deadlineSandbox) Status(ctx context.Context) (provider.Status, error) {
+	return bounded(ctx, s.limit, "status", nil, s.inner.Status)
+}
+
+// The optional interfaces are found through unwrap; see optional.go.
+func (s deadlineSandbox) unwrap() provider.Sandbox { return s.inner }
+
+// deadlineProcess is the Process of deadlines. Wait has no deadline: the host
+// decides how long a command runs.
+type deadlineProcess struct {
+	inner provider.Process
+	limit time.Duration
+}
+
+func (p deadlineProcess) Stdin() io.WriteCloser { return p.inner.Stdin() }
+
+func (p deadlineProcess) Signal(ctx context.Context, name string) error {
+	return boundedErr(ctx, p.limit, "signal", func(ctx context.Context) error { return p.inner.Signal(ctx, name) })
+}
+
+func (p deadlineProcess) Kill(ctx context.Context, grace time.Duration) error {
+	return boundedErr(ctx, p.limit, "kill", func(ctx context.Context) error { return p.inner.Kill(ctx, grace) })
+}
+
+func (p deadlineProcess) Wait(ctx context.Context) (provider.Exit, error) {
+	return bounded(ctx, 0, "wait", nil, p.inner.Wait)
+}
+
+// Resize implements provider.Resizer where the process does.
+func (p deadlineProcess) Resize(ctx context.Context, cols, rows uint16) error {
+	r, ok := p.inner.(provider.Resizer)
+	if !ok {
+		return &provider.Error{Code: provider.Unsupported, Op: "resize", Message: "the command has no terminal", Applied: provider.AppliedNo}
+	}
+	return boundedErr(ctx, p.limit, "resize", func(ctx context.Context) error { return r.Resize(ctx, cols, rows) })
+}
+
+// deadlineFS is the FS of deadlines. Open and Write move any amount of data and
+// are bounded by the caller's context only.
+type deadlineFS struct {
+	inner provider.FS
+	limit time.Duration
+}
+
+type opened struct {
+	r    io.ReadCloser
+	info provider.FileInfo
+}
+
+func (f deadlineFS) Open(ctx context.Context, path string) (io.ReadCloser, provider.FileInfo, error) {
+	late := func(o opened) {
+		if o.r != nil {
+			_ = o.r.Close()
+		}
+	}
+	o, err := bounded(ctx, 0, "open", late, func(ctx context.Context) (opened, error) {
+		r, info, err := f.inner.Open(ctx, path)
+		return opened{r, info}, err
+	})
+	if err != nil {
+		return nil, provider.FileInfo{}, err
+	}
+	return o.r, o.info, nil
+}
+
+func (f deadlineFS) Write(ctx context.Context, path string, content io.Reader, opts provider.WriteOptions) error {
+	return boundedErr(ctx, 0, "write", func(ctx context.Context) error { return f.inner.Write(ctx, path, content, opts) })
+}
+
+func (f deadlineFS) List(ctx context.Context, path string) ([]provider.FileInfo, error) {
+	return bounded(ctx, f.limit, "list", nil, func(ctx context.Context) ([]provider.FileInfo, error) {
+		return f.inner.List(ctx, path)
+	})
+}
+
+func (f deadlineFS) Stat(ctx context.Context, path string) (provider.FileInfo, error) {
+	return bounded(ctx, f.limit, "stat", nil, func(ctx context.Context) (provider.FileInfo, error) {
+		return f.inner.Stat(ctx, path)
+	})
+}
+
+func (f deadlineFS) Remove(ctx context.Context, path string, recursive bool) error {
+	return boundedErr(ctx, f.limit, "remove", func(ctx context.Context) error { return f.inner.Remove(ctx, path, recursive) })
+}
+
+func (f deadlineFS) Mkdir(ctx context.Context, path string, mode fs.FileMode) error {
+	return boundedErr(ctx, f.limit, "mkdir", func(ctx context.Context) error { return f.inner.Mkdir(ctx, path, mode) })
+}

@@ -1,0 +1,184 @@
+package host
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sbxhost/sbxhost/ledger"
+	"github.com/sbxhost/sbxhost/provider"
+)
+
+// ledgered wraps a provider for one sandbox, so that the ledger always knows at
+// least as much as the provider: the intent is durable before Create is asked,
+// and the record goes only when Destroy has succeeded.
+type ledgered struct {
+	provider.Provider
+	ledger ledger.Ledger
+	now    func() time.Time
+
+	record ledger.Record // its Phase and Ref change; used by one operation at a time
+}
+
+// Create implements provider.Provider. An ambiguous answer is settled by looking
+// for the sandbox; see settle.
+func (l *ledgered) Create(ctx context.Context, req provider.CreateRequest) (provider.Sandbox, error) {
+	if err := l.put(ctx, ledger.Intent); err != nil {
+		return nil, err
+	}
+	sb, err := l.Provider.Create(ctx, req)
+	if err != nil {
+		if sb, err = l.settle(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+	l.record.Ref = sb.Ref()
+	return sb, nil
+}
+
+// created records that the sandbox is complete.
+func (l *ledgered) created(ctx context.Context) error { return l.put(ctx, ledger.Created) }
+
+// Destroy implements provider.Provider.
+func (l *ledgered) Destroy(ctx context.Context, ref provider.Ref) error {
+	// A ledger that cannot be written does not keep a sandbox alive: the record
+	// still says that it exists, and that is what reconcile needs.
+	_ = l.put(ctx, ledger.Retiring)
+	if err := l.Provider.Destroy(ctx, ref); err != nil {
+		l.failed(ctx, err)
+		return err
+	}
+	if err := l.ledger.Delete(ctx, l.record.Attempt); err != nil {
+		return ledgerFailed("destroy", provider.AppliedYes)
+	}
+	return nil
+}
+
+// failed keeps the code of a removal that did not work.
+func (l *ledgered) failed(ctx context.Context, err error) {
+	l.record.LastError = string(codeOf(err))
+	_ = l.put(context.WithoutCancel(ctx), ledger.Retiring)
+}
+
+func (l *ledgered) put(ctx context.Context, phase ledger.Phase) error {
+	l.record.Phase, l.record.UpdatedAt = phase, l.now()
+	if err := l.ledger.Put(ctx, l.record); err != nil {
+		return ledgerFailed("record", provider.AppliedNo)
+	}
+	return nil
+}
+
+func ledgerFailed(op string, applied provider.Applied) error {
+	return &provider.Error{Code: provider.Unavailable, Op: op, Message: "the ledger could not be written",
+		Remedy: "see that its disk is writable and not full", Applied: applied}
+}
+
+// settle finds out what a failed Create left. A sandbox that carries our
+// attempt's label is ours: it is adopted if it runs and only the answer was
+// lost, else destroyed. What cannot be settled stays in the ledger: a sandbox
+// that is not visible yet is not gone.
+func (l *ledgered) settle(ctx context.Context, cause error) (provider.Sandbox, error) {
+	code := codeOf(cause)
+	// The caller may have given up; finding out has its own time.
+	after := context.WithoutCancel(ctx)
+	if appliedOf(cause) == provider.AppliedNo {
+		_ = l.ledger.Delete(after, l.record.Attempt)
+		return nil, cause
+	}
+	found, err := l.find(after)
+	if err != nil {
+		l.failed(after, cause)
+		return nil, cause
+	}
+	if ctx.Err() == nil && len(found) == 1 && found[0].State == provider.StateRunning && answerLost(code) {
+		if sb, err := l.Open(ctx, found[0].Ref); err == nil {
+			return sb, nil
+		}
+	}
+	for _, r := range found {
+		l.record.Ref = r.Ref
+		if err := l.Provider.Destroy(after, r.Ref); err != nil {
+			l.failed(after, err)
+			return nil, cause
+		}
+	}
+	if len(found) == 0 && mayStillCome(code) {
+		l.failed(after, cause)
+		return nil, cause
+	}
+	_ = l.ledger.Delete(after, l.record.Attempt)
+	return nil, cause
+}
+
+// find lists the sandboxes that carry the labels of our attempt.
+func (l *ledgered) find(ctx context.Context) ([]provider.Resource, error) {
+	listed, err := l.List(ctx, provider.Query{Owner: l.record.Owner, Session: l.record.Session})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(listed), func(r provider.Resource) bool { return !proven(r, l.record) }), nil
+}
+
+// answerLost says that the sandbox may be sound and only its answer went
+// missing.
+func answerLost(code provider.Code) bool {
+	return slices.Contains([]provider.Code{provider.DeadlineExceeded, provider.Unavailable, provider.Lost}, code)
+}
+
+// mayStillCome says that a sandbox may appear after the answer.
+func mayStillCome(code provider.Code) bool {
+	return answerLost(code) || code == provider.Canceled || code == provider.Internal
+}
+
+// proven reports whether a listed sandbox is the one of a record. Every label
+// must agree: a sandbox with our owner's name alone, or of another life of it,
+// is not ours.
+func proven(r provider.Resource, rec ledger.Record) bool {
+	protected := "0"
+	if rec.Protected {
+		protected = "1"
+	}
+	return rec.Attempt != "" &&
+		r.Labels[provider.LabelOwner] == rec.Owner &&
+		r.Labels[provider.LabelEpoch] == rec.Epoch &&
+		r.Labels[provider.LabelSession] == rec.Session &&
+		r.Labels[provider.LabelAttempt] == rec.Attempt &&
+		r.Labels[provider.LabelDigest] == rec.Digest &&
+		r.Labels[provider.LabelProtected] == protected
+}
+
+// visibilityGrace is how long a sandbox whose create was not answered may take
+// to appear in the provider's list.
+const visibilityGrace = 15 * time.Minute
+
+// errNotVisible says that a sandbox may yet appear.
+var errNotVisible = &provider.Error{Code: provider.Unavailable, Op: "retire", Applied: provider.AppliedNo,
+	Message: "the sandbox is not visible at the provider, but may still appear"}
+
+// remove destroys the record's sandbox wherever its create got to. The provider
+// must list it with our labels; without a list, the ref that the provider itself
+// returned has to do.
+func (l *ledgered) remove(ctx context.Context) error {
+	found, err := l.find(ctx)
+	switch {
+	case err != nil && l.record.Ref.ID == "":
+		l.failed(ctx, err)
+		return err
+	case err != nil:
+		return l.Destroy(ctx, l.record.Ref)
+	case len(found) > 0:
+		return l.Destroy(ctx, found[0].Ref)
+	case l.record.Ref.ID == "" && l.now().Sub(l.record.CreatedAt) < visibilityGrace:
+		return errNotVisible
+	case l.record.Ref.ID != "":
+		// Not listed is not gone: a list may be stale. But what is there and
+		// does not carry our labels is not ours to destroy.
+		if _, err := l.Open(ctx, l.record.Ref); codeOf(err) != provider.NotFound {
+			return errNotVisible
+		}
+	}
+	if err := l.ledger.Delete(ctx, l.record.Attempt); err != nil {
+		return ledgerFailed("retire", provider.AppliedNo)
+	}
+	return nil
+}
