@@ -121,10 +121,15 @@ func checkPairs(pairs []manifest.Pair, req BindRequest) error {
 	return nil
 }
 
+const checkSourceName = "the manifest names a source that does not look like a variable; check that no value was pasted there"
+
 // howToGrant tells what to add for each missing pair.
 func howToGrant(pairs []manifest.Pair) string {
 	var lines, flags []string
 	for _, p := range display(pairs)[:min(len(pairs), maxListed)] {
+		if p.Source == unusualName {
+			return checkSourceName
+		}
 		lines = append(lines, p.Destination+": "+p.Source)
 		flags = append(flags, "--grant "+p.Destination+"="+p.Source)
 	}
@@ -157,6 +162,9 @@ func checkPresent(ctx context.Context, source Source, pairs []manifest.Pair) err
 func notSet(pairs []manifest.Pair) *Error {
 	var names []string
 	for _, p := range display(pairs)[:min(len(pairs), maxListed)] {
+		if p.Source == unusualName {
+			return pairsError(KindNotSet, pairs, "", checkSourceName)
+		}
 		if !slices.Contains(names, p.Source) {
 			names = append(names, p.Source)
 		}

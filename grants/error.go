@@ -111,6 +111,8 @@ func (e *Error) Unwrap() error { return e.ctxErr }
 // Error makes a Kind usable as a target of errors.Is.
 func (k Kind) Error() string { return string(k) }
 
+const unusualName = "<unusual name>"
+
 var usual = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
 // DisplaySource returns the name as it may be shown and recorded: itself when it
@@ -120,7 +122,7 @@ func DisplaySource(name string) string {
 	if usual.MatchString(name) {
 		return name
 	}
-	return "<unusual name>"
+	return unusualName
 }
 
 // display returns the pairs as they may be shown.
