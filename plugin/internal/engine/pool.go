@@ -1,0 +1,497 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/sbxhost/sbxhost/plugin/internal/meter"
+	"github.com/sbxhost/sbxhost/plugin/internal/snapshot"
+	"github.com/sbxhost/sbxhost/plugin/internal/wasmfile"
+)
+
+// Options are the limits of one loaded module. Zero fields take their defaults.
+type Options struct {
+	// Entry is the exported function that Call runs, of type (i32) -> i32.
+	// Default "sbx_v1_call".
+	Entry string
+	// MemoryPages is the most memory an instance can have, in pages of
+	// 64 KiB. Default 512 (32 MiB).
+	MemoryPages uint32
+	// TableElements is the most elements a table can have. Default 65,536.
+	TableElements uint32
+	// Fuel is the budget of one call. Default two seconds of CPU.
+	Fuel int64
+	// Timeout is the wall time of one call. Default 30 s; the caller's
+	// context can only shorten it.
+	Timeout time.Duration
+	// InitFuel and InitTimeout are the same for start function, _initialize
+	// and warm-up together. Default one second of CPU, and 30 s.
+	InitFuel    int64
+	InitTimeout time.Duration
+	// MaxInstances bounds this module's instances. Default 32.
+	MaxInstances int
+	// Warm is how many fresh instances are kept ready where a snapshot is not
+	// possible. Default 2.
+	Warm int
+	// NoSnapshot gives every call an instance that ran its initialisation
+	// for that call alone, for modules whose state must not repeat.
+	NoSnapshot bool
+	// Warmup are calls made once before the snapshot, so that what they
+	// compute and keep is there in every call.
+	Warmup []Warmup
+	// Log gets what the module writes, line by line. It is called on the
+	// goroutine of the call. May be nil.
+	Log func(Line)
+	// LogBytes bounds what one call can log. Default 64 KiB.
+	LogBytes int
+}
+
+// Warmup is a call made before the snapshot. Its State is synthetic: what the
+// module learns from it stays in every instance.
+type Warmup struct {
+	Op    int32
+	State any
+}
+
+func (o *Options) setDefaults() {
+	if o.Entry == "" {
+		o.Entry = "sbx_v1_call"
+	}
+	if o.MemoryPages == 0 {
+		o.MemoryPages = 512
+	}
+	if o.TableElements == 0 {
+		o.TableElements = 1 << 16
+	}
+	if o.Fuel <= 0 {
+		o.Fuel = 2 * FuelPerSecond
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 30 * time.Second
+	}
+	if o.InitFuel <= 0 {
+		o.InitFuel = FuelPerSecond
+	}
+	if o.InitTimeout <= 0 {
+		o.InitTimeout = 30 * time.Second
+	}
+	if o.MaxInstances <= 0 {
+		o.MaxInstances = 32
+	}
+	if o.Warm <= 0 {
+		o.Warm = 2
+	}
+	if o.LogBytes <= 0 {
+		o.LogBytes = 64 << 10
+	}
+}
+
+// Pool is a loaded module and its instances.
+type Pool struct {
+	engine  *Engine
+	opts    Options
+	out     *meter.Output
+	prog    *program
+	hasInit bool
+
+	img    *snapshot.Image // nil: no snapshot
+	values []uint64        // mutable globals of the snapshot
+
+	// Under engine.mu.
+	closed   bool
+	live     int
+	ready    []*instance // clean, may be handed out
+	used     []*instance // to be reset
+	prepared bool        // the first instance is through
+
+	calls sync.WaitGroup
+	once  sync.Once
+}
+
+// Load prepares a module: checks its imports and entry point, rewrites, compiles
+// (or takes compiled code that is there), initialises it once and takes the
+// snapshot. Nothing of the module runs before all checks have passed.
+func (e *Engine) Load(ctx context.Context, m *wasmfile.Module, opts Options) (*Pool, error) {
+	opts.setDefaults()
+	opts.MemoryPages = min(opts.MemoryPages, e.cfg.MaxMemoryPages)
+	p := &Pool{engine: e, opts: opts}
+	if err := p.check(m); err != nil {
+		return nil, err
+	}
+	var err error
+	p.out, err = meter.Rewrite(m, meter.Options{MaxMemoryPages: opts.MemoryPages, MaxTableElements: opts.TableElements})
+	if err != nil {
+		return nil, err
+	}
+	wasm := p.out.Bytes
+	p.out.Bytes = nil
+	if p.prog, err = e.program(ctx, sha256.Sum256(wasm), wasm); err != nil {
+		return nil, err
+	}
+	// The first instance counts against the bounds like any other, before it
+	// exists.
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		e.release(p.prog)
+		return nil, &Closed{"plugin engine"}
+	}
+	e.pools[p] = struct{}{}
+	e.live++
+	p.live++
+	e.mu.Unlock()
+	if err := p.first(ctx); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Pool) check(m *wasmfile.Module) error {
+	if err := m.CheckImports(Offers(p.engine.cfg.HostModules), nil); err != nil {
+		return err
+	}
+	if ex, ok := m.Export("memory"); !ok || ex.Kind != wasmfile.ExternMemory {
+		return &ABIViolation{"the module does not export its memory as \"memory\""}
+	}
+	want := wasmfile.FuncType{Params: []wasmfile.ValType{wasmfile.I32}, Results: []wasmfile.ValType{wasmfile.I32}}
+	if t, ok := m.ExportedFunc(p.opts.Entry); !ok || !t.Equal(want) {
+		what := "the module does not export " + p.opts.Entry + " of type " + want.String()
+		if _, start := m.Export("_start"); start && !ok {
+			what += "; it is a command: build it as a reactor (Go: -buildmode=c-shared; clang: -mexec-model=reactor)"
+		}
+		return &ABIViolation{what}
+	}
+	if t, ok := m.ExportedFunc("_initialize"); ok {
+		if len(t.Params)+len(t.Results) > 0 {
+			return &ABIViolation{"_initialize must take and return nothing"}
+		}
+		p.hasInit = true
+	}
+	return nil
+}
+
+// first makes the first instance and takes the snapshot from it, or keeps it as
+// the first warm one where none can be taken.
+func (p *Pool) first(ctx context.Context) error {
+	in, err := p.instantiate(nil, nil)
+	if err != nil {
+		p.gone(1)
+		return err
+	}
+	if err := in.prepare(ctx); err != nil {
+		in.close()
+		p.gone(1)
+		return err
+	}
+	if snapshot.Supported && !p.opts.NoSnapshot && (in.dirty == nil || in.dirty.Get() == 0) {
+		img, err := snapshot.NewImage(in.mem.Bytes())
+		for _, g := range in.globals {
+			p.values = append(p.values, g.Get())
+		}
+		in.close()
+		p.gone(1)
+		if err != nil {
+			return err
+		}
+		p.img = img
+		return nil
+	}
+	p.put(in)
+	p.engine.mu.Lock()
+	p.prepared = true
+	p.engine.mu.Unlock()
+	p.engine.nudge()
+	return nil
+}
+
+// Snapshot reports whether calls start from a snapshot.
+func (p *Pool) Snapshot() bool { return p.img != nil }
+
+// gone accounts for instances that are no more.
+func (p *Pool) gone(n int) {
+	e := p.engine
+	e.mu.Lock()
+	e.live -= n
+	p.live -= n
+	e.broadcast()
+	e.mu.Unlock()
+}
+
+// put makes a clean instance available.
+func (p *Pool) put(in *instance) {
+	e := p.engine
+	e.mu.Lock()
+	if p.closed {
+		e.mu.Unlock()
+		in.close()
+		p.gone(1)
+		return
+	}
+	p.ready = append(p.ready, in)
+	e.broadcast()
+	e.mu.Unlock()
+}
+
+// Result is what a call gave.
+type Result struct {
+	// Code is what the entry function returned.
+	Code int32
+	// Fuel is how much the call took.
+	Fuel int64
+}
+
+// Call runs the entry function in a clean instance, waiting for one if all are
+// busy. State is handed to host functions. The context's end ends the call; so
+// do the pool's timeout and fuel. No two calls ever see anything of each other.
+func (p *Pool) Call(ctx context.Context, op int32, state any) (Result, error) {
+	return p.CallTimeout(ctx, op, state, p.opts.Timeout)
+}
+
+// CallTimeout is Call with another wall time, for operations that have a
+// deadline of their own.
+func (p *Pool) CallTimeout(ctx context.Context, op int32, state any, timeout time.Duration) (Result, error) {
+	p.engine.mu.Lock()
+	if p.closed {
+		p.engine.mu.Unlock()
+		return Result{}, &Closed{"plugin"}
+	}
+	p.calls.Add(1)
+	p.engine.mu.Unlock()
+	defer p.calls.Done()
+
+	c, cancel := p.newCall(ctx, nil, p.opts.Fuel, timeout)
+	defer cancel()
+	c.Op, c.State = op, state
+	in, err := p.acquire(c)
+	if err != nil {
+		return Result{}, err
+	}
+	c.inst = in
+	in.stack[0] = api.EncodeI32(op)
+	clean := false
+	defer func() { p.giveBack(in, clean) }()
+	err = c.run(in.entry, in.stack[:])
+	clean = err == nil
+	return Result{Code: api.DecodeI32(in.stack[0]), Fuel: c.spent}, err
+}
+
+func (p *Pool) newCall(ctx context.Context, in *instance, fuel int64, timeout time.Duration) (*Call, context.CancelFunc) {
+	c := &Call{inst: in, budget: fuel, timeout: timeout, deadline: time.Now().Add(timeout)}
+	if d, ok := ctx.Deadline(); ok && d.Before(c.deadline) {
+		c.deadline, c.timeout = d, 0
+	}
+	var cancel context.CancelFunc
+	c.ctx, cancel = context.WithDeadline(ctx, c.deadline)
+	c.lines[0].init(c, Stdout, p)
+	c.lines[1].init(c, Stderr, p)
+	return c, cancel
+}
+
+// acquire finds or makes a clean instance.
+func (p *Pool) acquire(c *Call) (*instance, error) {
+	e := p.engine
+	for {
+		e.mu.Lock()
+		if p.closed || e.closed {
+			e.mu.Unlock()
+			return nil, &Closed{"plugin"}
+		}
+		if in := pop(&p.ready); in != nil {
+			p.refill()
+			e.mu.Unlock()
+			return in, nil
+		}
+		if in := pop(&p.used); in != nil {
+			e.mu.Unlock()
+			if err := in.reset(); err != nil {
+				in.close()
+				p.gone(1)
+				return nil, err
+			}
+			return in, nil
+		}
+		if p.live < p.opts.MaxInstances {
+			if e.live < e.cfg.MaxInstances {
+				e.live++
+				p.live++
+				e.mu.Unlock()
+				return p.make(c.ctx)
+			}
+			if victim := e.idle(p); victim != nil {
+				e.mu.Unlock()
+				victim.close()
+				victim.pool.gone(1)
+				continue
+			}
+		}
+		wake := e.wake
+		e.waiters++
+		e.mu.Unlock()
+		var err error
+		select {
+		case <-wake:
+		case <-c.ctx.Done():
+			if err = c.ended(); err == nil {
+				err = &Deadline{Timeout: c.timeout}
+			}
+		}
+		e.mu.Lock()
+		e.waiters--
+		e.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func pop(s *[]*instance) *instance {
+	n := len(*s)
+	if n == 0 {
+		return nil
+	}
+	in := (*s)[n-1]
+	(*s)[n-1] = nil
+	*s = (*s)[:n-1]
+	return in
+}
+
+// idle takes an idle instance of another pool. Called with mu held.
+func (e *Engine) idle(except *Pool) *instance {
+	for p := range e.pools {
+		if p == except {
+			continue
+		}
+		if in := pop(&p.used); in != nil {
+			return in
+		}
+		if in := pop(&p.ready); in != nil {
+			return in
+		}
+	}
+	return nil
+}
+
+// make makes a clean instance that is already accounted for.
+func (p *Pool) make(ctx context.Context) (*instance, error) {
+	in, err := p.instantiate(p.img, p.values)
+	if err == nil && p.img == nil {
+		if err = in.prepare(ctx); err != nil {
+			in.close()
+		}
+	}
+	if err != nil {
+		p.gone(1)
+		return nil, err
+	}
+	return in, nil
+}
+
+// giveBack takes an instance after a call. One that trapped, exited, was stopped
+// or changed what a snapshot does not hold is discarded.
+func (p *Pool) giveBack(in *instance, clean bool) {
+	e := p.engine
+	if clean && in.resettable() {
+		e.mu.Lock()
+		if !p.closed {
+			p.used = append(p.used, in)
+			e.broadcast()
+			e.mu.Unlock()
+			e.nudge()
+			return
+		}
+		e.mu.Unlock()
+	}
+	in.close()
+	p.gone(1)
+}
+
+// refill asks for fresh instances where there is no snapshot. Called with mu
+// held.
+func (p *Pool) refill() {
+	if p.img == nil {
+		select {
+		case p.engine.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// background resets used instances, one at a time: on several threads at once
+// resetting is slower than on one, for they all change one address space. It
+// also makes fresh ones where there is no snapshot.
+func (e *Engine) background() {
+	defer close(e.done)
+	for range e.kick {
+		for e.step() {
+		}
+	}
+}
+
+// step does one thing that is due, and reports whether there was one.
+func (e *Engine) step() bool {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return false
+	}
+	for p := range e.pools {
+		if in := pop(&p.used); in != nil {
+			e.mu.Unlock()
+			if err := in.reset(); err != nil {
+				in.close()
+				p.gone(1)
+			} else {
+				p.put(in)
+			}
+			return true
+		}
+		if p.img == nil && p.prepared && !p.closed && len(p.ready) < p.opts.Warm &&
+			p.live < p.opts.MaxInstances && e.live < e.cfg.MaxInstances {
+			e.live++
+			p.live++
+			p.calls.Add(1)
+			e.mu.Unlock()
+			in, err := p.make(context.Background())
+			if err == nil {
+				p.put(in)
+			}
+			p.calls.Done()
+			return err == nil
+		}
+	}
+	e.mu.Unlock()
+	return false
+}
+
+// Close ends the pool: no more calls, instances freed when the running calls
+// have ended, code freed when no other pool uses it. It waits for that. Loading
+// the same module again gives a new pool.
+func (p *Pool) Close() {
+	p.once.Do(func() {
+		e := p.engine
+		e.mu.Lock()
+		p.closed = true
+		idle := append(p.ready, p.used...)
+		p.ready, p.used = nil, nil
+		e.broadcast()
+		e.mu.Unlock()
+		for _, in := range idle {
+			in.close()
+		}
+		p.gone(len(idle))
+		p.calls.Wait()
+		if p.img != nil {
+			_ = p.img.Close()
+		}
+		e.mu.Lock()
+		delete(e.pools, p)
+		e.mu.Unlock()
+		e.release(p.prog)
+	})
+	p.calls.Wait()
+}
