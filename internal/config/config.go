@@ -40,9 +40,10 @@ type Local struct {
 	InheritEnv []string `json:"inheritEnv"`
 	// Unsafe permits running without isolation where none can be had.
 	Unsafe bool `json:"unsafe"`
-	// KeepLeftovers lets processes that outlive an exec with request secrets go
-	// on; they could read the secrets of others.
-	KeepLeftovers bool `json:"keepLeftovers"`
+	// KillLeftovers stops what an exec with request secrets left running when it
+	// ends, since such processes could read other execs' secrets. nil is true;
+	// false says that everything in a sandbox shares trust.
+	KillLeftovers *bool `json:"killLeftovers"`
 }
 
 // Redact configures redaction.

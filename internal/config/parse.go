@@ -139,6 +139,9 @@ func (d *decoder) decode(n ast.Node, v reflect.Value, path string, depth int) er
 		}
 		v.SetInt(int64(dur))
 		return nil
+	case v.Kind() == reflect.Pointer: // a setting that can be left out
+		v.Set(reflect.New(v.Type().Elem()))
+		return d.decode(n, v.Elem(), path, depth)
 	case v.Kind() == reflect.Struct:
 		return d.object(n, v, path, depth)
 	case v.Kind() == reflect.Map:
@@ -334,6 +337,8 @@ func keys(t reflect.Type) []string {
 
 func example(v reflect.Value) string {
 	switch v.Kind() {
+	case reflect.Pointer:
+		return example(reflect.Zero(v.Type().Elem()))
 	case reflect.Slice:
 		return "[]"
 	case reflect.Map, reflect.Struct:

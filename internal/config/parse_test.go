@@ -25,7 +25,7 @@ local:
   allowNetwork: true
   inheritEnv: [EDITOR]
   unsafe: true
-  keepLeftovers: true
+  killLeftovers: false
 redact: {minLength: 6, idle: 50ms}
 limits:
   live: 10
@@ -46,7 +46,7 @@ func TestParseFull(t *testing.T) {
 		ProcessEnvironmentBindings:    map[string]string{"SANDBOX_TOKEN": "HOST_TOKEN"},
 		HostPathRoots:                 []string{"/srv/projects", "./here"},
 		Local: config.Local{StateDir: "/var/lib/sbxhost", AllowNetwork: true, InheritEnv: []string{"EDITOR"},
-			Unsafe: true, KeepLeftovers: true},
+			Unsafe: true, KillLeftovers: new(bool)},
 		Redact: config.Redact{MinLength: 6, Idle: 50 * time.Millisecond},
 		Limits: config.Limits{Live: 10, Pending: 2, Execs: 8, RequestSecrets: 100, ExecTimeout: 5 * time.Minute, MaxOutput: 1 << 20},
 		Log:    config.Log{Level: "debug", Format: "json"},
@@ -117,6 +117,8 @@ var refused = []struct {
 	{"scalar for object", "local: yes\n", 1, 8, "/local", "must be a mapping of stateDir"},
 	{"list at top", "- a\n", 1, 1, "", "must be a mapping of allowedProcessEnvironmentKeys"},
 	{"quoted boolean", "local: {unsafe: \"true\"}\n", 1, 17, "/local/unsafe", "without quotes"},
+	{"quoted optional boolean", "local: {killLeftovers: \"no\"}\n", 1, 24, "/local/killLeftovers", "without quotes"},
+	{"null optional boolean", "local: {killLeftovers: }\n", 0, 0, "/local/killLeftovers", "write false"},
 	{"yes is text in YAML 1.2", "local: {unsafe: yes}\n", 1, 17, "/local/unsafe", "must be true or false"},
 	{"float", "limits: {live: 1.5}\n", 1, 16, "/limits/live", "whole number"},
 	{"too large", "limits: {live: 99999999999999999999}\n", 1, 16, "/limits/live", "whole number"},
