@@ -1,0 +1,124 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/sbxhost/sbxhost/internal/config"
+)
+
+// app is one invocation: its streams, its global flags, its configuration.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+
+	configFlag string
+	logLevel   string
+	logFormat  string
+	json       bool
+
+	config *config.Loaded
+	logger *slog.Logger
+}
+
+// loadConfig reads the configuration once and makes the logger from it and the
+// flags.
+func (a *app) loadConfig() (config.Loaded, error) {
+	if a.config != nil {
+		return *a.config, nil
+	}
+	l, err := config.Load(a.configFlag, a.getenv)
+	if err != nil {
+		return l, err
+	}
+	if err := a.makeLogger(l.Log); err != nil {
+		return l, err
+	}
+	a.config = &l
+	a.logger.Debug("configuration", "file", l.Path, "why", l.Why)
+	return l, nil
+}
+
+// makeLogger sets up diagnostics on stderr; flags win over the configuration.
+func (a *app) makeLogger(c config.Log) error {
+	level, format := first(a.logLevel, c.Level, "warn"), first(a.logFormat, c.Format, "text")
+	if !slices.Contains(config.LogLevels, level) {
+		return usageError("--log-level must be one of %s", strings.Join(config.LogLevels, ", "))
+	}
+	if !slices.Contains(config.LogFormats, format) {
+		return usageError("--log-format must be one of %s", strings.Join(config.LogFormats, ", "))
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return usageError("--log-level must be one of %s", strings.Join(config.LogLevels, ", "))
+	}
+	a.logFormat = format
+	opts := &slog.HandlerOptions{Level: l}
+	if format == "json" {
+		a.logger = slog.New(slog.NewJSONHandler(a.stderr, opts))
+	} else {
+		a.logger = slog.New(slog.NewTextHandler(a.stderr, opts))
+	}
+	return nil
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// note tells the user something that is neither result nor error.
+func (a *app) note(format string, args ...any) {
+	if a.logFormat == "json" && a.logger != nil {
+		a.logger.Warn(fmt.Sprintf(format, args...))
+		return
+	}
+	_, _ = fmt.Fprintf(a.stderr, "sbxhost: "+format+"\n", args...)
+}
+
+// printf writes result text.
+func (a *app) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.stdout, format, args...)
+}
+
+// printJSON writes one result document.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.stdout)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// terminal returns the file descriptor of a stream that is a terminal.
+func terminal(stream any) (int, bool) {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return -1, false
+	}
+	fd := int(f.Fd())
+	return fd, term.IsTerminal(fd)
+}
+
+// colour wraps text in an ANSI colour when stderr is a terminal and the user has
+// not said NO_COLOR.
+func (a *app) colour(code, text string) string {
+	if _, ok := terminal(a.stderr); !ok || a.getenv("NO_COLOR") != "" || a.getenv("TERM") == "dumb" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}

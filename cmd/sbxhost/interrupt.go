@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// errInterrupted is the cause of a context that a signal cancelled.
+var errInterrupted = errors.New("interrupted")
+
+// interruptible returns a context that the first Ctrl-C, TERM or HUP cancels. The
+// second one ends the process at once.
+func (a *app) interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// A reader that goes away must not end us before we cleaned up: with the
+	// signal ignored, writing returns an error.
+	ignoreBrokenPipe()
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-signals:
+			cancel(errInterrupted)
+		case <-done:
+			return
+		}
+		select {
+		case <-signals:
+			a.note("interrupted again: not waiting for the clean-up")
+			os.Exit(exitInterrupted)
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel(nil)
+	}
+}

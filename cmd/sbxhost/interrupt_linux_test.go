@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// deadline bounds every wait of these tests.
+const deadline = 30 * time.Second
+
+// command is our own binary as sbxhost, in a home of its own.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	home := t.TempDir()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe, args...)
+	cmd.Args[0] = "sbxhost" // what TestMain looks at
+	cmd.Dir = home
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TERM=xterm", "TMPDIR=" + os.TempDir(),
+		"HOST_TOKEN=s3cr3t-canary-8c1f"}
+	return cmd
+}
+
+// wait waits for the process and returns its exit code.
+func wait(t *testing.T, cmd *exec.Cmd) int {
+	t.Helper()
+	timer := time.AfterFunc(deadline, func() { _ = cmd.Process.Kill() })
+	err := cmd.Wait()
+	require.True(t, timer.Stop(), "did not end within %s", deadline)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	require.NoError(t, err)
+	return 0
+}
+
+// processes lists the processes whose command line holds the mark.
+func processes(t *testing.T, mark string) []string {
+	t.Helper()
+	var out []string
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(t, err)
+	for _, d := range dirs {
+		line, err := os.ReadFile(filepath.Join(d, "cmdline"))
+		if err == nil && bytes.Contains(line, []byte(mark)) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		signal syscall.Signal
+		script string
+	}{
+		{"Ctrl-C", syscall.SIGINT, `echo ready; exec sleep MARK`},
+		{"TERM", syscall.SIGTERM, `echo ready; exec sleep MARK`},
+		{"a command that ignores TERM, with a child in its own session", syscall.SIGINT,
+			`trap '' TERM INT; setsid sleep MARK & echo ready; while :; do sleep 1; done`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			mark := "7" + strings.TrimLeft(time.Now().Format("150405.000000000"), "0")
+			cmd := command(t, "run", "--secret", "HOST_TOKEN", "--", "sh", "-c", strings.ReplaceAll(tc.script, "MARK", mark))
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			require.NoError(t, cmd.Start())
+			line, err := bufio.NewReader(out).ReadString('\n')
+			require.NoError(t, err, stderr.String())
+			require.Equal(t, "ready\n", line)
+			require.NotEmpty(t, processes(t, mark), "the command can be seen from here")
+
+			require.NoError(t, cmd.Process.Signal(tc.signal))
+			assert.Equal(t, exitInterrupted, wait(t, cmd), stderr.String())
+			assert.Contains(t, stderr.String(), "interrupted")
+			assert.Empty(t, processes(t, mark), "nothing of it is left")
+		})
+	}
+}
+
+func TestSecondInterruptDoesNotWait(t *testing.T) {
+	t.Parallel()
+	mark := "8" + time.Now().Format("150405.000000000")
+	cmd := command(t, "run", "--", "sh", "-c", `trap '' TERM INT; echo ready; while :; do sleep `+mark+`; done`)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	require.NoError(t, cmd.Start())
+	_, err = bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err, stderr.String())
+	start := time.Now()
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	// The first one gives the command its two seconds of grace; the second one,
+	// sent until the process is gone, does not wait for them.
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	done := make(chan int, 1)
+	go func() { done <- wait(t, cmd) }()
+	for {
+		select {
+		case code := <-done:
+			assert.Equal(t, exitInterrupted, code)
+			assert.Less(t, time.Since(start), 1500*time.Millisecond)
+			return
+		case <-again.C:
+			_ = cmd.Process.Signal(syscall.SIGINT)
+		}
+	}
+}
+
+// A reader that goes away ends the command and the sandbox is removed.
+func TestBrokenPipe(t *testing.T) {
+	t.Parallel()
+	mark := "9" + time.Now().Format("150405.000000000")
+	cmd := command(t, "run", "--", "sh", "-c", `sleep `+mark+` & while :; do echo y; done`)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = io.ReadFull(out, make([]byte, 2))
+	require.NoError(t, err)
+	require.NoError(t, out.Close())
+	assert.Equal(t, exitBrokenPipe, wait(t, cmd))
+	assert.Empty(t, processes(t, mark))
+}
+
+// With -it the command has a terminal of our size that follows ours, keys reach
+// it unchanged, and what it shows is redacted.
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "run", "-it", "--secret", "HOST_TOKEN", "--", "sh", "-c",
+		`test -t 0 && test -t 1 && stty size; echo "token $HOST_TOKEN"; trap 'stty size' WINCH; trap 'echo got ctrl-c; exit 9' INT; echo ready; while :; do sleep 0.1; done`)
+	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: 101, Rows: 37})
+	require.NoError(t, err)
+	defer func() { _ = tty.Close() }()
+	out := &screen{}
+	go func() { _, _ = io.Copy(out, tty) }() // ends with EIO when the program does
+	out.wait(t, "37 101")
+	out.wait(t, "token [redacted:HOST_TOKEN]")
+	out.wait(t, "ready")
+	require.NoError(t, pty.Setsize(tty, &pty.Winsize{Cols: 90, Rows: 20}))
+	out.wait(t, "20 90")
+	_, err = tty.Write([]byte{3}) // Ctrl-C is the command's, not ours
+	require.NoError(t, err)
+	out.wait(t, "got ctrl-c")
+	assert.Equal(t, 9, wait(t, cmd))
+	assert.NotContains(t, out.String(), "canary")
+}

@@ -1,0 +1,12 @@
+// Command sbxhost runs commands in sandboxes with granted secrets.
+package main
+
+import "os"
+
+func main() { os.Exit(mainCode()) }
+
+// mainCode is main without the exit, for the script tests.
+func mainCode() int {
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
+	return a.execute(os.Args[1:])
+}

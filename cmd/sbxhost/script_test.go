@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"sbxhost": func() { os.Exit(mainCode()) }})
+}
+
+// Every file in testdata/script is a session at the keyboard.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+			env.Setenv("XDG_CONFIG_HOME", "")
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "home", "state"))
+			env.Setenv("SBXHOST_CONFIG", "")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code":  scriptCode,
+			"empty": scriptEmpty,
+			"json":  scriptJSON,
+		},
+	})
+}
+
+// code N COMMAND… runs a command that must exit with exactly N.
+func scriptCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N COMMAND [ARG…]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d; stderr:\n%s", got, want, ts.ReadFile("stderr"))
+	}
+}
+
+// empty DIR checks that no file is anywhere under a folder, which may be absent.
+func scriptEmpty(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: empty DIR")
+	}
+	dir := ts.MkAbs(args[0])
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	ts.Check(filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			ts.Fatalf("%s is there", p)
+		}
+		return err
+	}))
+}
+
+// json FILE checks that a file (or stdout) is one JSON document.
+func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: json FILE")
+	}
+	if text := ts.ReadFile(args[0]); !json.Valid([]byte(text)) {
+		ts.Fatalf("%s is not one JSON document:\n%s", args[0], text)
+	}
+}
