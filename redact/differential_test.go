@@ -1,0 +1,207 @@
+package redact_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/sbxhost/sbxhost/redact"
+)
+
+// dice turns fuzz input into choices; when it runs out everything is zero.
+type dice struct{ data []byte }
+
+func (d *dice) roll(n int) int {
+	if len(d.data) == 0 {
+		return 0
+	}
+	c := d.data[0]
+	d.data = d.data[1:]
+	return int(c) % n
+}
+
+func (d *dice) text(letters string, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = letters[d.roll(len(letters))]
+	}
+	return string(b)
+}
+
+// Small alphabets make occurrences overlap, share prefixes and touch the
+// characters that widen them.
+var letters = []string{"ab", "abc", `ab\n`, `a\`, "aB1+-/", "a b1", "abcdefgh", "ab\n\"\\u"}
+
+func (d *dice) needle(alphabet string) redact.RawNeedle {
+	size := 4 + d.roll(9)
+	if d.roll(8) == 0 {
+		size += d.roll(40)
+	}
+	n := redact.RawNeedle{Text: d.text(alphabet, size), Name: string(rune('0' + d.roll(5)))}
+	switch d.roll(6) {
+	case 0:
+		n.Bound = true
+	case 1:
+		n.Left = sextets(d.text(alphabet, 2))
+	case 2:
+		n.Right = sextets(d.text(alphabet, 2))
+	case 3:
+		n.Left, n.Right = sextets(d.text(alphabet, 2)), sextets(d.text(alphabet, 2))
+	}
+	return n
+}
+
+// piece is input that often consists of needles, whole, cut and overlapping.
+func (d *dice) piece(alphabet string, needles []redact.RawNeedle) string {
+	if len(needles) == 0 || d.roll(3) == 0 {
+		return d.text(alphabet, d.roll(12))
+	}
+	t := needles[d.roll(len(needles))].Text
+	switch d.roll(4) {
+	case 0:
+		return t[:d.roll(len(t)+1)]
+	case 1:
+		return t[d.roll(len(t)+1):]
+	default:
+		return t
+	}
+}
+
+// differ feeds one random history to the package and to the model.
+func differ(t *testing.T, data []byte) {
+	d := &dice{data}
+	alphabet := letters[d.roll(len(letters))]
+	r := redact.New(redact.Options{Idle: -1})
+	m := &model{}
+	var out strings.Builder
+	w := r.Writer(&out)
+	history := []string{}
+	note := func(format string, args ...any) { history = append(history, fmt.Sprintf(format, args...)) }
+	static, quiet := true, true
+	arrived := []int{} // length of the input when needle i was added
+	add := func() {
+		n := d.needle(alphabet)
+		note("add %+v", n)
+		r.AddRaw(n)
+		m.needles = append(m.needles, n)
+		arrived = append(arrived, len(m.text))
+	}
+	for range 1 + d.roll(6) {
+		add()
+	}
+	for len(d.data) > 0 {
+		switch d.roll(16) {
+		case 0:
+			if len(m.text) > 0 {
+				static = false
+			}
+			add()
+		case 1:
+			quiet = false
+			note("flush")
+			require.NoError(t, w.Flush())
+			m.flush()
+		case 2, 3:
+			quiet = false
+			note("idle")
+			require.NoError(t, w.IdleNow())
+			m.idle()
+		default:
+			p := d.piece(alphabet, m.needles)
+			note("write %q", p)
+			n, err := w.Write([]byte(p))
+			require.NoError(t, err)
+			require.Equal(t, len(p), n)
+			if p != "" {
+				m.write(p)
+			}
+			carry, _ := w.Carry()
+			require.Equal(t, m.text[m.carry:], carry, "what is held, after %s", strings.Join(history, "\n"))
+		}
+		require.Equal(t, m.out.String(), out.String(), "after %s", strings.Join(history, "\n"))
+	}
+	require.NoError(t, w.Close())
+	m.close()
+	story := strings.Join(history, "\n")
+	require.Equal(t, m.out.String(), out.String(), "after %s\nclose", story)
+	if m.hits == nil {
+		m.hits = map[string]int64{}
+	}
+	require.Equal(t, m.hits, w.Hits(), story)
+	if static && quiet {
+		whole := oracle(m.needles, m.text)
+		require.Equal(t, whole, out.String(), "output depends on splitting: %s", story)
+		require.Equal(t, whole, r.String(m.text), story)
+		got, _ := r.Bytes([]byte(m.text))
+		require.Equal(t, whole, string(got), story)
+		require.Equal(t, whole, string(r.Append(nil, []byte(m.text))), story)
+	}
+	if !strings.Contains(story, "flush") {
+		m.leaks(t, arrived, story)
+	}
+}
+
+// leaks checks that of every occurrence that came after its needle no more than
+// an idle release allows was shown.
+func (m *model) leaks(t *testing.T, arrived []int, story string) {
+	for k, n := range m.needles {
+		if n.Bound {
+			continue
+		}
+		for i := arrived[k]; i+len(n.Text) <= len(m.text); i++ {
+			if m.text[i:i+len(n.Text)] != n.Text {
+				continue
+			}
+			count := 0
+			for _, s := range m.state[i : i+len(n.Text)] {
+				if s == shown {
+					count++
+				}
+			}
+			allowed := 0
+			if strings.Contains(story, "idle") {
+				allowed = min(3, len(n.Text)/2)
+				if q := len(n.Text) / 4; len(n.Text)-q >= 12 {
+					allowed = max(allowed, q)
+				}
+			}
+			require.LessOrEqual(t, count, allowed, "%d bytes of %q at %d shown after %s", count, n.Text, i, story)
+		}
+	}
+}
+
+func TestDifferential(t *testing.T) {
+	t.Parallel()
+	rounds := 20000
+	if testing.Short() {
+		rounds = 2000
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range rounds {
+		data := make([]byte, 20+rng.IntN(300))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		differ(t, data)
+	}
+}
+
+func FuzzDifferential(f *testing.F) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 20 {
+		data := make([]byte, 20+rng.IntN(200))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1000 {
+			return
+		}
+		differ(t, data)
+	})
+}

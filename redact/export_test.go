@@ -1,0 +1,82 @@
+package redact
+
+// RawNeedle is a needle as the engines see it, for tests that compare them with
+// the naive model.
+type RawNeedle struct {
+	Text, Name  string
+	Left, Right uint64
+	Bound       bool
+}
+
+// AddRaw installs needles without deriving forms.
+func (r *Redactor) AddRaw(raw ...RawNeedle) {
+	sh := r.core()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var fresh []needle
+	for _, n := range raw {
+		fresh = append(fresh, needle{text: n.Text, name: sh.name(n.Name), left: n.Left, right: n.Right, bound: n.Bound})
+	}
+	sh.install(fresh)
+}
+
+// Raw lists the needles installed so far.
+func (r *Redactor) Raw() []RawNeedle {
+	sh := r.core()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var out []RawNeedle
+	for _, n := range sh.all {
+		out = append(out, RawNeedle{Text: n.text, Name: n.name.text, Left: n.left, Right: n.right, Bound: n.bound})
+	}
+	return out
+}
+
+// Form is one derived form.
+type Form struct{ Kind, Text string }
+
+// Forms derives the forms of a value's core.
+func Forms(value string) []Form {
+	var out []Form
+	for _, f := range allForms(core(value)) {
+		out = append(out, Form{f.kind, f.text})
+	}
+	return out
+}
+
+// Core is what of a value is searched for.
+func Core(value string) string { return core(value) }
+
+// IdleNow does what the idle timer does.
+func (w *Writer) IdleNow() error {
+	c := w.core()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.send(c.st.idle())
+}
+
+// Carry returns the bytes the Writer remembers, and how many of them are still
+// to be written.
+func (w *Writer) Carry() (string, int) {
+	c := w.core()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(c.st.carry), max(0, len(c.st.carry)-c.st.out)
+}
+
+// Settled reports whether no background merge is running.
+func (r *Redactor) Settled() bool {
+	sh := r.core()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return !sh.merging
+}
+
+// StopWords lists the values that are refused as too common.
+func StopWords() []string {
+	var out []string
+	for w := range stopWords {
+		out = append(out, w)
+	}
+	return out
+}
