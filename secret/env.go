@@ -106,3 +106,9 @@ func (e Env) GobEncode() ([]byte, error) { return nil, ErrMarshal }
 
 // MarshalYAML returns ErrMarshal.
 func (e Env) MarshalYAML() (any, error) { return nil, ErrMarshal }
+
+// UnmarshalJSON returns ErrMarshal: values never come out of documents.
+func (e *Env) UnmarshalJSON([]byte) error { return ErrMarshal }
+
+// GobDecode returns ErrMarshal.
+func (e *Env) GobDecode([]byte) error { return ErrMarshal }

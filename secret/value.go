@@ -120,3 +120,9 @@ func (v Value) MarshalYAML() (any, error) { return nil, ErrMarshal }
 
 // UnmarshalJSON returns ErrMarshal: values never come out of documents.
 func (v *Value) UnmarshalJSON([]byte) error { return ErrMarshal }
+
+// UnmarshalText returns ErrMarshal.
+func (v *Value) UnmarshalText([]byte) error { return ErrMarshal }
+
+// GobDecode returns ErrMarshal.
+func (v *Value) GobDecode([]byte) error { return ErrMarshal }
