@@ -1,21 +1,35 @@
 package redact
 
-import "io"
+import (
+	"io"
+	"maps"
+)
 
 // Reader returns a Reader of src's bytes, masked. What could be the beginning
 // of a secret is held until src yields more or ends. An error of src ends the
 // stream as io.EOF does, and is returned after the last bytes, masked like any
-// error if its text holds a secret. The Reader is not safe for concurrent use.
+// error if its text holds a secret. The Reader is not safe for concurrent use. It
+// also has a method Hits() map[string]int64, as Writer does.
 func (r *Redactor) Reader(src io.Reader) io.Reader {
 	c := &reader{r: r, src: src, st: stream{sh: r.core()}, in: make([]byte, 32<<10)}
-	return &hiddenReader{read: c.Read}
+	return &hiddenReader{read: c.Read, hits: func() map[string]int64 {
+		out := map[string]int64{}
+		maps.Copy(out, c.st.hits)
+		return out
+	}}
 }
 
 // hiddenReader keeps carried bytes from printers.
-type hiddenReader struct{ read func([]byte) (int, error) }
+type hiddenReader struct {
+	read func([]byte) (int, error)
+	hits func() map[string]int64
+}
 
 // Read implements io.Reader.
 func (h *hiddenReader) Read(p []byte) (int, error) { return h.read(p) }
+
+// Hits returns the markers read so far, by secret name. The caller owns the map.
+func (h *hiddenReader) Hits() map[string]int64 { return h.hits() }
 
 type reader struct {
 	r   *Redactor
