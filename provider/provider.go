@@ -400,6 +400,10 @@ type CreateRequest struct {
 	// Features.SharedWorkspace both use the same storage under Root, and
 	// destroying one of them keeps it for the other.
 	Replaces *Ref
+	// Checkpoint may be nil. A provider calls it as soon as something exists
+	// that would have to be destroyed; the ref is durable when it returns. An
+	// error means that it is not: stop and remove what was made.
+	Checkpoint func(Ref) error
 	// Progress may be nil. It is called from one goroutine at a time and must
 	// not block.
 	Progress func(Stage)
