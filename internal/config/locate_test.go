@@ -67,7 +67,7 @@ func TestLoadNamesTheFileAndResolvesPaths(t *testing.T) {
 	assert.Equal(t, []string{filepath.Join(dir, "sub"), "/abs"}, l.HostPathRoots)
 	assert.Equal(t, filepath.Join(dir, "state"), l.Local.StateDir)
 
-	require.NoError(t, os.WriteFile(file, []byte("\nlog: {levle: debug}\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("\nlog: {lveel: debug}\n"), 0o600))
 	_, err = config.Load(file, func(string) string { return "" })
 	require.ErrorContains(t, err, file+":2:7: /log: unknown key")
 }
