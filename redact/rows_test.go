@@ -321,18 +321,10 @@ func TestRows(t *testing.T) {
 		}},
 		{"F3-khive-2054 dense hits take linear time", func(t *testing.T) {
 			r := with("abcdefgh", "bcdefgha", "cdefghab")
-			small, large := strings.Repeat("abcdefgh", 1<<11), strings.Repeat("abcdefgh", 1<<15)
-			took := func(s string) time.Duration {
-				best := time.Hour
-				for range 3 {
-					start := time.Now()
-					r.String(s)
-					best = min(best, time.Since(start))
-				}
-				return best
-			}
-			// 16 times the text; 256 times the time if it were quadratic.
-			assert.Less(t, took(large), 100*took(small)+50*time.Millisecond)
+			start := time.Now()
+			assert.Equal(t, "[redacted:A]", r.String(strings.Repeat("abcdefgh", 1<<16)))
+			// Quadratic work on 200,000 overlapping hits would take minutes.
+			assert.Less(t, time.Since(start), 10*time.Second)
 		}},
 		{"F4-secrethub-267 probing with pauses shows three bytes or a quarter at most", func(t *testing.T) {
 			for _, v := range []string{"canary-7H", "canary-7Hq2-va", canary, strings.Repeat("canary7Hq2", 10)} {

@@ -181,7 +181,9 @@ func (s *set) resolve(text []byte, c lookbehind, e end, buf *scratch) (spans []s
 		held--
 	}
 	if len(buf.spans) > 1 {
-		slices.SortFunc(buf.spans, compareSpans)
+		if !slices.IsSortedFunc(buf.spans, compareSpans) {
+			slices.SortFunc(buf.spans, compareSpans)
+		}
 		merged := buf.spans[:1]
 		for _, sp := range buf.spans[1:] {
 			last := &merged[len(merged)-1]
