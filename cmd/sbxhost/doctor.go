@@ -211,12 +211,12 @@ func localCheck(c config.Config) (check, *provider.Description) {
 	switch d.Isolation {
 	case "namespaces":
 	case "landlock":
-		out.Status = statusNote
-		out.Fix = localFix()
+		out.Status, out.Fix = statusNote, localFix()
 	default:
-		out.Status = statusNote
-		out.Detail += " (allowed by local.unsafe)"
-		out.Fix = localFix()
+		out.Status, out.Fix = statusNote, []string{"take local.unsafe out of the configuration"}
+	}
+	if r, ok := p.(interface{ Reasons() []string }); ok && len(r.Reasons()) > 0 {
+		out.Detail += "; not better because: " + strings.Join(r.Reasons(), "; ")
 	}
 	if len(d.OpenEnds) > 0 {
 		out.Detail += "; stays open: " + strings.Join(d.OpenEnds, "; ")

@@ -98,7 +98,7 @@ it. Reads no value, starts nothing. Exit code 1 if any reference would fail.`,
 	fl.StringVar(&name, "provider", "", "`NAME` of the provider (default "+defaultProvider+")")
 	fl.StringArrayVar(&extra, "grant", nil, "consider `DEST[=SOURCE]` granted (repeatable)")
 	fl.StringVar(&transport, "transport", "", "auto, exec or create (default auto)")
-	fl.BoolVar(&unsafe, "unsafe-local", false, "let the local provider run without isolation where none can be had")
+	fl.BoolVar(&unsafe, "unsafe-local", false, "let the local provider run without isolation: the command can do whatever you can")
 	must(cmd.RegisterFlagCompletionFunc("provider", completeProviders))
 	must(cmd.RegisterFlagCompletionFunc("transport", completeTransports))
 	must(cmd.RegisterFlagCompletionFunc("grant", completeVariables))

@@ -69,7 +69,7 @@ the command and cleans up, the second one does not wait for that.`,
 	fl.StringArrayVar(&f.files, "file", nil, "copy a local file or folder in: `LOCAL:PATH` (repeatable)")
 	fl.BoolVar(&f.keep, "keep", false, "leave the sandbox; only with providers whose sandboxes outlive this process")
 	fl.BoolVar(&f.sharedTrust, "shared-trust", false, "processes in the sandbox may see each other's request secrets")
-	fl.BoolVar(&f.unsafeLocal, "unsafe-local", false, "let the local provider run without isolation where none can be had")
+	fl.BoolVar(&f.unsafeLocal, "unsafe-local", false, "let the local provider run without isolation: the command can do whatever you can")
 	fl.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input to the command")
 	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
 	must(cmd.RegisterFlagCompletionFunc("provider", completeProviders))

@@ -38,7 +38,14 @@ type Local struct {
 	// InheritEnv names host variables that sandboxes inherit beside the
 	// built-in allow-list. Names that look like credentials are refused anyway.
 	InheritEnv []string `json:"inheritEnv"`
-	// Unsafe permits running without isolation where none can be had.
+	// ReadOnlyPaths are host directories, besides /usr and its like, that
+	// sandboxes can read and execute. Relative ones are relative to the file.
+	ReadOnlyPaths []string `json:"readOnlyPaths"`
+	// PIDs limits processes and threads where a manifest does not; 0 is the
+	// default, 256.
+	PIDs int64 `json:"pids"`
+	// Unsafe runs commands without isolation: they can do whatever the user of
+	// this process can.
 	Unsafe bool `json:"unsafe"`
 	// KillLeftovers stops what an exec with request secrets left running when it
 	// ends, since such processes could read other execs' secrets. nil is true;
@@ -98,9 +105,11 @@ func (c Config) validate(at func(pointer string) Position) error {
 		}
 		return &Error{Position: at(pointer), Path: pointer, Message: err.Error(), Err: err}
 	}
-	for i, root := range c.HostPathRoots {
-		if root == "" {
-			return fail(fmt.Sprintf("/hostPathRoots/%d", i), "must name a directory")
+	for list, dirs := range map[string][]string{"/hostPathRoots": c.HostPathRoots, "/local/readOnlyPaths": c.Local.ReadOnlyPaths} {
+		for i, dir := range dirs {
+			if dir == "" {
+				return fail(fmt.Sprintf("%s/%d", list, i), "must name a directory")
+			}
 		}
 	}
 	switch {
@@ -115,7 +124,7 @@ func (c Config) validate(at func(pointer string) Position) error {
 		"/limits/live": int64(c.Limits.Live), "/limits/pending": int64(c.Limits.Pending),
 		"/limits/execs": int64(c.Limits.Execs), "/limits/requestSecrets": int64(c.Limits.RequestSecrets),
 		"/limits/execTimeout": int64(c.Limits.ExecTimeout), "/limits/maxOutput": c.Limits.MaxOutput,
-		"/redact/idle": int64(c.Redact.Idle),
+		"/redact/idle": int64(c.Redact.Idle), "/local/pids": c.Local.PIDs,
 	} {
 		if n < 0 {
 			return fail(pointer, "must not be negative")
@@ -134,6 +143,9 @@ func (c *Config) resolve(dir string) {
 	}
 	for i, r := range c.HostPathRoots {
 		c.HostPathRoots[i] = abs(r)
+	}
+	for i, p := range c.Local.ReadOnlyPaths {
+		c.Local.ReadOnlyPaths[i] = abs(p)
 	}
 	c.Local.StateDir = abs(c.Local.StateDir)
 }

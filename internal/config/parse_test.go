@@ -24,6 +24,8 @@ local:
   stateDir: /var/lib/sbxhost
   allowNetwork: true
   inheritEnv: [EDITOR]
+  readOnlyPaths: [/opt/tools]
+  pids: 64
   unsafe: true
   killLeftovers: false
 redact: {minLength: 6, idle: 50ms}
@@ -46,6 +48,7 @@ func TestParseFull(t *testing.T) {
 		ProcessEnvironmentBindings:    map[string]string{"SANDBOX_TOKEN": "HOST_TOKEN"},
 		HostPathRoots:                 []string{"/srv/projects", "./here"},
 		Local: config.Local{StateDir: "/var/lib/sbxhost", AllowNetwork: true, InheritEnv: []string{"EDITOR"},
+			ReadOnlyPaths: []string{"/opt/tools"}, PIDs: 64,
 			Unsafe: true, KillLeftovers: new(bool)},
 		Redact: config.Redact{MinLength: 6, Idle: 50 * time.Millisecond},
 		Limits: config.Limits{Live: 10, Pending: 2, Execs: 8, RequestSecrets: 100, ExecTimeout: 5 * time.Minute, MaxOutput: 1 << 20},
