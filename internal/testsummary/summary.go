@@ -92,7 +92,7 @@ func (s *summary) end(e event, key, word string) {
 			}
 		}
 		s.packages = append(s.packages, line)
-		if !s.verbose {
+		if !s.verbose && !strings.Contains(strings.Join(output, ""), "FAIL\t"+e.Package) {
 			s.printf("%s\n", line)
 		}
 		return
