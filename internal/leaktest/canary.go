@@ -27,6 +27,9 @@ type Canary struct {
 // Value returns the secret.
 func (c Canary) Value() string { return c.value }
 
+// Named returns the same secret under another name.
+func (c Canary) Named(name string) Canary { return Canary{name, c.value} }
+
 // String returns the name.
 func (c Canary) String() string { return "canary " + c.Name }
 
