@@ -157,8 +157,62 @@ func (f deadlineFS) Open(ctx context.Context, path string) (io.ReadCloser, provi
 	if err != nil {
 		return nil, provider.FileInfo{}, err
 	}
-	return o.r, o.info, nil
+	return &deadlineReader{inner: o.r, ctx: ctx}, o.info, nil
 }
+
+// deadlineReader reads a file that its provider may never deliver.
+type deadlineReader struct {
+	inner io.ReadCloser
+	ctx   context.Context
+	buf   []byte
+	lost  bool // a read never came back; nothing may touch buf again
+}
+
+type readAnswer struct {
+	n   int
+	err error
+}
+
+func (r *deadlineReader) Read(p []byte) (int, error) {
+	if r.lost {
+		return 0, errNotRead(r.ctx)
+	}
+	const most = 64 << 10
+	if p = p[:min(len(p), most)]; len(r.buf) < len(p) {
+		r.buf = make([]byte, len(p))
+	}
+	buf := r.buf[:len(p)]
+	answers := make(chan readAnswer, 1)
+	go func() {
+		a := readAnswer{err: errPanicked("read")}
+		defer func() {
+			_ = recover()
+			answers <- a
+		}()
+		a.n, a.err = r.inner.Read(buf)
+	}()
+	select {
+	case a := <-answers:
+		if a.n < 0 || a.n > len(buf) {
+			return 0, provider.Errorf(provider.Internal, "read", "the provider returned an impossible length")
+		}
+		return copy(p, buf[:a.n]), a.err
+	case <-r.ctx.Done():
+		r.lost = true
+		return 0, errNotRead(r.ctx)
+	}
+}
+
+func errNotRead(ctx context.Context) error {
+	return &provider.Error{Code: provider.CodeOf(context.Cause(ctx)), Op: "read", Message: "the reader gave up, or the session ended", Applied: provider.AppliedNo}
+}
+
+func (r *deadlineReader) Close() error {
+	return boundedErr(context.WithoutCancel(r.ctx), closeLimit, "close", func(context.Context) error { return r.inner.Close() })
+}
+
+// closeLimit is how long letting go of a file may take.
+const closeLimit = 10 * time.Second
 
 func (f deadlineFS) Write(ctx context.Context, path string, content io.Reader, opts provider.WriteOptions) error {
 	return boundedErr(ctx, 0, "write", func(ctx context.Context) error { return f.inner.Write(ctx, path, content, opts) })

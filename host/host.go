@@ -126,6 +126,7 @@ type Host struct {
 	roots  *hostRoots
 
 	live, pending, execs slots
+	reconciling          chan struct{} // one Reconcile at a time
 
 	// creating is cancelled when Close stops waiting for what is being made.
 	creating       context.Context
@@ -189,7 +190,7 @@ func New(opts Options) (*Host, error) {
 		execs:     slots{max: limits.Execs, what: "running commands", setting: "Limits.Execs"},
 		providers: map[string]*registration{}, sessions: map[string]*Session{},
 		detached: map[string]*time.Timer{}, keys: map[string]*keyed{}, resumes: map[string]*flight{},
-		busy: map[string]bool{}, deferred: map[string]bool{},
+		busy: map[string]bool{}, deferred: map[string]bool{}, reconciling: make(chan struct{}, 1),
 	}
 	h.creating, h.cancelCreating = context.WithCancel(context.Background())
 	return h, nil

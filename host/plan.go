@@ -32,6 +32,9 @@ type plan struct {
 	principal    string
 	progress     func(provider.Stage)
 
+	attach    bool // to a sandbox that exists: the manifest's host paths are not used
+	keepFiles bool // the workspace's files are there already, or will be
+
 	id, attempt string
 	reg         *registration
 	pairs       []manifest.Pair
@@ -77,10 +80,7 @@ func (p *plan) check() error {
 	if p.grants, err = p.h.effective(p.run); err != nil {
 		return failure(p.op, p.providerName, err)
 	}
-	if p.mounts, err = p.h.roots.mounts(p.op, p.manifest); err != nil {
-		return err
-	}
-	if p.files, err = p.h.roots.files(p.op, p.manifest); err != nil {
+	if err := p.hostPaths(); err != nil {
 		return err
 	}
 	p.prepare()
@@ -88,6 +88,18 @@ func (p *plan) check() error {
 		return err
 	}
 	return provider.CheckCreate(p.reg.desc, p.request)
+}
+
+// hostPaths checks what the manifest names on the host, as far as it is used.
+func (p *plan) hostPaths() (err error) {
+	if p.attach {
+		return nil
+	}
+	if p.mounts, err = p.h.roots.mounts(p.op, p.manifest); err != nil || p.keepFiles {
+		return err
+	}
+	p.files, err = p.h.roots.files(p.op, p.manifest)
+	return err
 }
 
 // prepare makes the provider's request, all but the values.
