@@ -177,6 +177,9 @@ func (p *Provider) create(req provider.CreateRequest) (*sandbox, error) {
 		if sb.labels[provider.LabelSession] != req.SessionID {
 			continue
 		}
+		if req.Replaces != nil && sb.labels[provider.LabelAttempt] != req.Labels[provider.LabelAttempt] {
+			continue // the one that is being replaced, or an older one
+		}
 		if sb.labels[provider.LabelDigest] != req.Digest {
 			return nil, failure(provider.Conflict, "create", req.Name,
 				"a sandbox of this session with another digest exists", provider.AppliedNo)
@@ -185,6 +188,11 @@ func (p *Provider) create(req provider.CreateRequest) (*sandbox, error) {
 	}
 	p.lastID++
 	sb := p.newSandbox(fmt.Sprintf("fake-%06d", p.lastID), req)
+	if req.Replaces != nil && p.desc.Features.SharedWorkspace {
+		if previous := p.sandboxes[req.Replaces.ID]; previous != nil {
+			sb.files = previous.files
+		}
+	}
 	p.sandboxes[sb.id] = sb
 	p.records[sb.id] = newRecord(sb, req)
 	return sb, nil
