@@ -1,6 +1,8 @@
 // Package ledger is the host's durable record of what it made, so that no
 // sandbox is orphaned when a process dies or an answer is lost. It holds names,
 // ids and references, never a value.
+//
+// Ledgertest.Run is the test that every implementation passes.
 package ledger
 
 import (
@@ -28,7 +30,7 @@ const (
 )
 
 // Record is what the ledger knows of one sandbox. While a replacement is being
-// built a session has two.
+// built a session has two. See Record.Validate for what each field may hold.
 type Record struct {
 	Session        string          `json:"session"`
 	Attempt        string          `json:"attempt"` // the key: fresh random per create
@@ -50,22 +52,40 @@ type Record struct {
 	LastError      string          `json:"lastError,omitempty"` // a provider.Code, nothing else
 }
 
-// Ledger keeps records. All methods are safe for concurrent use; records are
-// copied in and out.
+// Ledger keeps records by attempt. All methods are safe for concurrent use and
+// linearizable: a call that starts after a Put or Delete returned sees it.
+// Records are copied in and out; the caller may change what it gave or got. A
+// call whose context has ended before it starts fails and changes nothing. After
+// Close every method but Close is FailedPrecondition.
+//
+// Errors are *provider.Error, *TransitionError or *IdentityError, or context
+// errors; act on provider.CodeOf.
 type Ledger interface {
 	// Put writes the record under its Attempt, replacing what was there. It is
-	// durable when Put returns nil. It may be repeated.
+	// durable when Put returns nil; when it returns an error the record is
+	// either as before or as given, never something else. It is idempotent and
+	// may be retried.
+	//
+	// A record that Validate refuses is InvalidArgument. A phase that does not
+	// follow the stored one is a *TransitionError, a change of what identifies
+	// the sandbox an *IdentityError; nothing is written then. A new record may
+	// have any phase but Gone.
 	Put(ctx context.Context, r Record) error
 	// Get returns the record of an attempt; an error whose code is
-	// provider.NotFound when there is none.
+	// provider.NotFound when there is none. It changes nothing and may be
+	// retried.
 	Get(ctx context.Context, attempt string) (Record, error)
-	// Session returns the records of a session, oldest first.
+	// Session returns the records of a session, oldest first by CreatedAt, then
+	// by Attempt; none is an empty result. It changes nothing and may be retried.
 	Session(ctx context.Context, session string) ([]Record, error)
-	// List returns the records of an owner, oldest first.
+	// List returns the records of an owner, in any phase, in the order of
+	// Session; none is an empty result. It changes nothing and may be retried.
 	List(ctx context.Context, owner string) ([]Record, error)
-	// Delete removes a record. An absent one is success.
+	// Delete removes a record, whatever its phase: only the caller knows that
+	// nothing of the sandbox is left. It is durable when it returns nil. An
+	// absent record is success; it may be retried.
 	Delete(ctx context.Context, attempt string) error
 	// Close releases the ledger. The caller that opened it calls it, after the
-	// host's Close.
+	// host's Close. It waits for calls under way and may be repeated.
 	Close() error
 }

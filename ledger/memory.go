@@ -9,27 +9,46 @@ import (
 	"github.com/sbxhost/sbxhost/provider"
 )
 
-// Memory returns a ledger that ends with the process.
+// Memory returns a ledger that ends with the process. Its records are as durable
+// as the process.
 func Memory() Ledger {
 	return &memory{records: map[string]Record{}, sessions: map[string][]string{}}
 }
 
 type memory struct {
 	mu       sync.Mutex
+	closed   bool
 	records  map[string]Record   // by attempt
 	sessions map[string][]string // attempts by session
 }
 
-func (m *memory) Put(ctx context.Context, r Record) error {
+// lock takes the lock for one call, unless its context or the ledger has ended.
+func (m *memory) lock(ctx context.Context) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if r.Attempt == "" || r.Session == "" {
-		return &provider.Error{Code: provider.InvalidArgument, Op: "ledger.put", Message: "a record needs an attempt and a session", Applied: provider.AppliedNo}
+		return nil, err
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, known := m.records[r.Attempt]; !known {
+	if m.closed {
+		m.mu.Unlock()
+		return nil, &provider.Error{Code: provider.FailedPrecondition, Op: "ledger", Message: "the ledger is closed", Applied: provider.AppliedNo}
+	}
+	return m.mu.Unlock, nil
+}
+
+func (m *memory) Put(ctx context.Context, r Record) error {
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var stored *Record
+	if old, known := m.records[r.Attempt]; known {
+		stored = &old
+	}
+	if err := CheckPut(stored, r); err != nil {
+		return err
+	}
+	if stored == nil {
 		m.sessions[r.Session] = append(m.sessions[r.Session], r.Attempt)
 	}
 	m.records[r.Attempt] = clone(r)
@@ -37,11 +56,11 @@ func (m *memory) Put(ctx context.Context, r Record) error {
 }
 
 func (m *memory) Get(ctx context.Context, attempt string) (Record, error) {
-	if err := ctx.Err(); err != nil {
+	unlock, err := m.lock(ctx)
+	if err != nil {
 		return Record{}, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer unlock()
 	r, ok := m.records[attempt]
 	if !ok {
 		return Record{}, &provider.Error{Code: provider.NotFound, Op: "ledger.get", Message: "there is no record of this attempt", Applied: provider.AppliedNo}
@@ -50,11 +69,11 @@ func (m *memory) Get(ctx context.Context, attempt string) (Record, error) {
 }
 
 func (m *memory) Session(ctx context.Context, session string) ([]Record, error) {
-	if err := ctx.Err(); err != nil {
+	unlock, err := m.lock(ctx)
+	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer unlock()
 	out := []Record{}
 	for _, a := range m.sessions[session] {
 		out = append(out, clone(m.records[a]))
@@ -63,11 +82,11 @@ func (m *memory) Session(ctx context.Context, session string) ([]Record, error) 
 }
 
 func (m *memory) List(ctx context.Context, owner string) ([]Record, error) {
-	if err := ctx.Err(); err != nil {
+	unlock, err := m.lock(ctx)
+	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer unlock()
 	out := []Record{}
 	for _, r := range m.records {
 		if r.Owner == owner {
@@ -78,11 +97,11 @@ func (m *memory) List(ctx context.Context, owner string) ([]Record, error) {
 }
 
 func (m *memory) Delete(ctx context.Context, attempt string) error {
-	if err := ctx.Err(); err != nil {
+	unlock, err := m.lock(ctx)
+	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer unlock()
 	r, ok := m.records[attempt]
 	if !ok {
 		return nil
@@ -95,7 +114,12 @@ func (m *memory) Delete(ctx context.Context, attempt string) error {
 	return nil
 }
 
-func (m *memory) Close() error { return nil }
+func (m *memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	return nil
+}
 
 func clone(r Record) Record {
 	r.ProtectedNames = slices.Clone(r.ProtectedNames)
