@@ -1470,7 +1470,7 @@ type InputRequest struct {
 	Ref     Raw    // optional.
 	Sandbox string // optional.
 	Exec    Exec
-	Eof     bool // optional.
+	EOF     bool // optional.
 }
 
 // AppendJSON appends the document to b.
@@ -1511,13 +1511,13 @@ func (v *InputRequest) AppendJSON(b []byte) []byte {
 	first = false
 	b = append(b, `"exec":`...)
 	b = v.Exec.AppendJSON(b)
-	if v.Eof {
+	if v.EOF {
 		if !first {
 			b = append(b, ',')
 		}
 		first = false
 		b = append(b, `"eof":`...)
-		b = strconv.AppendBool(b, v.Eof)
+		b = strconv.AppendBool(b, v.EOF)
 	}
 	_ = first
 	return append(b, '}')
@@ -1581,7 +1581,7 @@ func (v *InputRequest) decode(d *decoder) error {
 			if d.null() {
 				break
 			}
-			if v.Eof, err = d.bool(); err != nil {
+			if v.EOF, err = d.bool(); err != nil {
 				return in(err, "eof")
 			}
 		default:

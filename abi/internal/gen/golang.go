@@ -11,7 +11,7 @@ func exported(name string) string {
 	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '_' })
 	for i, p := range parts {
 		switch p {
-		case "id", "tty", "ttl", "http":
+		case "id", "tty", "ttl", "http", "eof":
 			parts[i] = strings.ToUpper(p)
 		default:
 			parts[i] = strings.ToUpper(p[:1]) + p[1:]

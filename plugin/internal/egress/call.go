@@ -47,6 +47,9 @@ type CallConfig struct {
 	Owner   map[string]string // labels that list replies must carry, for list
 	Exec    *Exec
 	File    *File
+	// Started, when set, is called once the vendor has accepted the request that
+	// starts the operation's action.
+	Started func()
 }
 
 // Call is one operation's use of the network. Open and the response methods are
@@ -308,6 +311,9 @@ func (c *Call) settle(r *spec.Route, resp *http.Response, sent bool, spent *uses
 		c.b.mu.Lock()
 		spent.giveBack()
 		c.b.mu.Unlock()
+	}
+	if outcome == provider.AppliedYes && startsAction(r) && c.cfg.Started != nil {
+		c.cfg.Started()
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return

@@ -129,3 +129,14 @@ func (s *Session) note() bool {
 
 // arm makes v something the plugin must not see.
 func (s *Session) arm(name string, v secret.Value) { s.guard.add(name, v) }
+
+// Find reports the name of a value that text holds, whole or in part.
+func (s *Session) Find(text string) (string, bool) { return s.guard.find(text) }
+
+// Arm makes request-scoped values something the plugin must not see, for the
+// rest of the session.
+func (s *Session) Arm(env secret.Env) {
+	for name, v := range env.All() {
+		s.guard.add(name, v)
+	}
+}
