@@ -4,9 +4,10 @@ package hostile
 
 import (
 	"bufio"
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -40,7 +41,7 @@ type Outside struct {
 func NewOutside(tb testing.TB, probe string, uid int) *Outside {
 	tb.Helper()
 	o := &Outside{tb: tb, canaries: map[string][]byte{}}
-	token := fmt.Sprintf("sbxhost-hostile-%d-%08x", os.Getpid(), rand.Uint32())
+	token := fmt.Sprintf("sbxhost-hostile-%d-%08x", os.Getpid(), random())
 
 	for _, base := range []string{"/tmp", "/var/tmp", "/dev/shm"} {
 		dir := openDir(tb, base)
@@ -48,7 +49,7 @@ func NewOutside(tb testing.TB, probe string, uid int) *Outside {
 		file := filepath.Join(dir, "canary")
 		content := []byte("canary of " + token + "\n")
 		o.must(os.WriteFile(file, content, 0o600))
-		o.must(os.Chmod(file, 0o777)) //nolint:gosec // on purpose
+		o.must(os.Chmod(file, 0o777))
 		o.must(os.Chown(file, uid, -1))
 		o.canaries[file] = content
 		o.config.CanaryFiles = append(o.config.CanaryFiles, file)
@@ -61,7 +62,7 @@ func NewOutside(tb testing.TB, probe string, uid int) *Outside {
 	o.echo("unixgram", "@"+token+"-dgram")
 	o.config.PathSocket = filepath.Join(dir, "socket")
 	o.listen("unix", o.config.PathSocket)
-	o.must(os.Chmod(o.config.PathSocket, 0o777)) //nolint:gosec // on purpose
+	o.must(os.Chmod(o.config.PathSocket, 0o777))
 	for _, ip := range o.addresses() {
 		o.config.TCP = append(o.config.TCP, o.listen("tcp", net.JoinHostPort(ip, "0")))
 		o.config.UDP = append(o.config.UDP, o.echo("udp", net.JoinHostPort(ip, "0")))
@@ -188,7 +189,7 @@ func (o *Outside) addresses() []string {
 
 // sharedMemory makes System V and POSIX objects that every user may use.
 func (o *Outside) sharedMemory(token string) {
-	key := 1 + rand.IntN(1<<30)
+	key := 1 + int(random()>>2)
 	id, err := unix.SysvShmGet(key, 4096, unix.IPC_CREAT|unix.IPC_EXCL|0o666)
 	o.must(err)
 	o.tb.Cleanup(func() { _, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) })
@@ -219,7 +220,7 @@ func (o *Outside) sharedMemory(token string) {
 
 	file := filepath.Join("/dev/shm", token)
 	o.must(os.WriteFile(file, []byte("canary"), 0o600))
-	o.must(os.Chmod(file, 0o666)) //nolint:gosec // on purpose
+	o.must(os.Chmod(file, 0o666))
 	o.tb.Cleanup(func() { _ = os.Remove(file) })
 	o.config.ShmFile = token
 }
@@ -233,7 +234,7 @@ func (o *Outside) terminal() {
 	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
 	o.must(err)
 	o.config.HostTTY = fmt.Sprintf("/dev/pts/%d", n)
-	o.must(os.Chmod(o.config.HostTTY, 0o666)) //nolint:gosec // on purpose
+	o.must(os.Chmod(o.config.HostTTY, 0o666))
 }
 
 // start runs a victim until the end of the test.
@@ -261,4 +262,11 @@ func (o *Outside) start(probe, marker string, uid int) *exec.Cmd {
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	return cmd
+}
+
+// random keeps names and keys of concurrent tests apart.
+func random() uint32 {
+	var b [4]byte
+	_, _ = rand.Read(b[:])
+	return binary.NativeEndian.Uint32(b[:])
 }

@@ -170,7 +170,7 @@ func forkThen(nr, a, b uintptr) (uintptr, unix.Errno) {
 	if no != 0 || pid != 0 {
 		return pid, no
 	}
-	_, _, no = unix.RawSyscall(nr, a, b, 0)
+	_, _, no = unix.RawSyscall6(nr, a, b, 0, 0, 0, 0)
 	for {
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(no), 0, 0)
 	}

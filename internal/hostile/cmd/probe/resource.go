@@ -26,7 +26,7 @@ func resourceAttempts() []attempt {
 				}
 			}()
 			for len(pids) <= c.PIDs {
-				pid, no := forkThen(unix.SYS_PAUSE, 0, 0)
+				pid, no := forkThen(unix.SYS_PPOLL, 0, 0) // without a time limit
 				if no != 0 {
 					if no == unix.EAGAIN || no == unix.ENOMEM {
 						return refused("%d children, then %v", len(pids), error(no))
@@ -41,10 +41,8 @@ func resourceAttempts() []attempt {
 			if c.PIDs == 0 {
 				return broken("no limit configured")
 			}
-			// Threads count as processes do. The Go runtime dies when it cannot
-			// have one, so count them by clone with shared memory in a child that
-			// never returns: a vfork-like pause is not possible, so use processes
-			// that share everything but the memory.
+			// Tasks that share much, as threads do. Real threads would have to be
+			// the Go runtime's, which dies when it cannot have one.
 			var pids []int
 			defer func() {
 				for _, pid := range pids {
@@ -62,7 +60,7 @@ func resourceAttempts() []attempt {
 				}
 				if pid == 0 {
 					for {
-						_, _, _ = unix.RawSyscall(unix.SYS_PAUSE, 0, 0, 0)
+						_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 					}
 				}
 				pids = append(pids, int(pid))

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"unsafe"
 
@@ -19,7 +20,7 @@ func terminalAttempts() []attempt {
 			// Without a terminal the call must be refused before the kernel can
 			// say ENOTTY, or fail with it: there is nothing to attack.
 			err := try(0)
-			if err == unix.ENOTTY {
+			if errors.Is(err, unix.ENOTTY) {
 				return refused("no terminal")
 			}
 			return judge(err, name, unix.EIO, unix.EFAULT)
