@@ -1,8 +1,10 @@
 package redact_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +77,9 @@ func differ(t *testing.T, data []byte) {
 	d := &dice{data}
 	alphabet := letters[d.roll(len(letters))]
 	r := redact.New(redact.Options{Idle: -1})
+	if d.roll(4) == 0 {
+		r.UseSimple()
+	}
 	m := &model{}
 	var out strings.Builder
 	w := r.Writer(&out)
@@ -173,9 +178,79 @@ func (m *model) leaks(t *testing.T, arrived []int, story string) {
 	}
 }
 
+// enginesAgree compares the fast engine with the simple one on needles of all
+// lengths, repeated and sharing long beginnings, in texts made of them.
+func enginesAgree(t *testing.T, data []byte) {
+	d := &dice{data}
+	alphabet := letters[d.roll(len(letters))]
+	var needles []redact.RawNeedle
+	shared := d.text(alphabet, d.roll(100))
+	for range 1 + d.roll(40) {
+		n := redact.RawNeedle{Name: string(rune('0' + d.roll(3)))}
+		switch d.roll(5) {
+		case 0:
+			n.Text = shared + d.text(alphabet, 4+d.roll(20))
+		case 1:
+			n.Text = strings.Repeat(d.text(alphabet, 1+d.roll(3)), 4+d.roll(60)) + d.text(alphabet, d.roll(2))
+		case 2:
+			n.Text = d.text(alphabet, 4+d.roll(60))
+		default:
+			n.Text = d.text(alphabet, 4+d.roll(20))
+		}
+		n.Bound, n.Right = d.roll(8) == 0, sextets(d.text(alphabet, d.roll(2)))
+		needles = append(needles, n)
+	}
+	var text strings.Builder
+	for range 1 + d.roll(60) {
+		text.WriteString(d.piece(alphabet, needles))
+	}
+	simple, fast, simpleHold, fastHold := redact.ScanBoth(needles, text.String())
+	require.Equal(t, simpleHold, fastHold, "needles %+v text %q", needles, text.String())
+	slices.SortFunc(simple, compareHits)
+	slices.SortFunc(fast, compareHits)
+	require.Equal(t, simple, fast, "needles %+v text %q", needles, text.String())
+}
+
+func compareHits(a, b redact.ScanHit) int {
+	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End), strings.Compare(a.Name, b.Name))
+}
+
+func TestEnginesAgree(t *testing.T) {
+	t.Parallel()
+	rounds := 2000
+	if testing.Short() {
+		rounds = 500
+	}
+	rng := rand.New(rand.NewPCG(17, 18))
+	for range rounds {
+		data := make([]byte, 20+rng.IntN(2000))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		enginesAgree(t, data)
+	}
+}
+
+func FuzzEngines(f *testing.F) {
+	rng := rand.New(rand.NewPCG(19, 20))
+	for range 20 {
+		data := make([]byte, 20+rng.IntN(1000))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 4000 {
+			return
+		}
+		enginesAgree(t, data)
+	})
+}
+
 func TestDifferential(t *testing.T) {
 	t.Parallel()
-	rounds := 20000
+	rounds := 8000
 	if testing.Short() {
 		rounds = 2000
 	}

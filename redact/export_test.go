@@ -80,3 +80,36 @@ func StopWords() []string {
 	}
 	return out
 }
+
+// UseSimple makes r use the simple engine. Call it before the first Add.
+func (r *Redactor) UseSimple() {
+	r.core().build = func(n []needle) engine { return newSorted(n) }
+}
+
+// ScanHit is one hit of an engine.
+type ScanHit struct {
+	Start, End int
+	Text, Name string
+}
+
+// ScanBoth runs both engines over text.
+func ScanBoth(raw []RawNeedle, text string) (simple, fast []ScanHit, simpleHold, fastHold int) {
+	names := map[string]*name{}
+	var needles []needle
+	for _, n := range raw {
+		if names[n.Name] == nil {
+			names[n.Name] = &name{text: n.Name}
+		}
+		needles = append(needles, needle{text: n.Text, name: names[n.Name], left: n.Left, right: n.Right, bound: n.Bound})
+	}
+	list := func(e engine) (out []ScanHit, hold int) {
+		hits, hold := e.scan([]byte(text), nil)
+		for _, h := range hits {
+			out = append(out, ScanHit{h.start, h.end, h.n.text, h.n.name.text})
+		}
+		return out, hold
+	}
+	simple, simpleHold = list(newSorted(needles))
+	fast, fastHold = list(newSampled(needles))
+	return simple, fast, simpleHold, fastHold
+}

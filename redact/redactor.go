@@ -24,9 +24,10 @@ type Redactor struct {
 
 // shared is the state of a Redactor.
 type shared struct {
-	opts Options
-	set  atomic.Pointer[set]
-	held atomic.Int64
+	opts  Options
+	build func([]needle) engine // the one place that chooses an engine
+	set   atomic.Pointer[set]
+	held  atomic.Int64
 
 	mu      sync.Mutex
 	names   map[string]*name
@@ -53,7 +54,11 @@ func New(opts Options) *Redactor {
 	if opts.Idle == 0 {
 		opts.Idle = 20 * time.Millisecond
 	}
-	sh := &shared{opts: opts, names: map[string]*name{}, known: map[needle]bool{}, retired: map[string]bool{}}
+	sh := &shared{
+		opts:  opts,
+		build: func(n []needle) engine { return newSampled(n) },
+		names: map[string]*name{}, known: map[needle]bool{}, retired: map[string]bool{},
+	}
 	sh.set.Store(newSet(0, false))
 	return &Redactor{core: func() *shared { return sh }}
 }
@@ -215,10 +220,10 @@ func (sh *shared) install(fresh []needle) {
 		sh.collide(fresh[i].text)
 	}
 	if len(fresh) > deltaMax {
-		sh.big, sh.built = newEngine(sh.all), len(sh.all)
+		sh.big, sh.built = sh.compile(sh.all), len(sh.all)
 	}
 	delta := sh.all[sh.built:]
-	s := newSet(sh.left, sh.escape, sh.big, newEngine(delta))
+	s := newSet(sh.left, sh.escape, sh.big, sh.compile(delta))
 	for _, n := range sh.fresh {
 		for _, l := range s.layers {
 			if hits, _ := l.scan([]byte(n.marker), nil); len(hits) > 0 {
@@ -236,7 +241,7 @@ func (sh *shared) install(fresh []needle) {
 
 // merge builds a big engine beside the running ones and puts it in their place.
 func (sh *shared) merge(all []needle) {
-	big := newEngine(all)
+	big := sh.compile(all)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.merging = false
@@ -244,7 +249,7 @@ func (sh *shared) merge(all []needle) {
 		return // a batch came in meanwhile and built a bigger one
 	}
 	sh.big, sh.built = big, len(all)
-	sh.set.Store(newSet(sh.left, sh.escape, sh.big, newEngine(sh.all[sh.built:])))
+	sh.set.Store(newSet(sh.left, sh.escape, sh.big, sh.compile(sh.all[sh.built:])))
 }
 
 // collide makes every marker in which a needle occurs the plain one.
@@ -259,10 +264,10 @@ func (sh *shared) collide(text string) {
 	}
 }
 
-// newEngine is the one place that chooses an engine.
-func newEngine(needles []needle) engine {
+// compile builds an engine, or none for no needles.
+func (sh *shared) compile(needles []needle) engine {
 	if len(needles) == 0 {
 		return nil
 	}
-	return newSorted(needles)
+	return sh.build(needles)
 }

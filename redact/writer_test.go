@@ -379,7 +379,7 @@ func (r *recorder) Errorf(format string, args ...any) { r.text += fmt.Sprintf(fo
 func leaks(text string) bool {
 	part := canary[:8]
 	return strings.Contains(text, part) || strings.Contains(strings.ToLower(text), fmt.Sprintf("%x", part)) ||
-		strings.Contains(text, strings.Trim(fmt.Sprint([]byte(part)), "[]")) ||
+		strings.Contains(text, strings.Trim(fmt.Sprintf("%d", []byte(part)), "[]")) ||
 		strings.Contains(text, strings.ReplaceAll(strings.Trim(fmt.Sprintf("%#v", []byte(part)), "[]byte{}"), " ", ""))
 }
 
