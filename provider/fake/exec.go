@@ -51,6 +51,8 @@ type execution struct {
 
 	deliveries []*delivery
 	ended      chan struct{} // closed when exit is set
+	broken     chan struct{} // closed when the stream is lost
+	breaking   sync.Once
 	exit       provider.Exit
 	killing    sync.Mutex
 }
@@ -95,7 +97,7 @@ func (sb *sandbox) start(ctx context.Context, req provider.ExecRequest) (*execut
 		return nil, err
 	}
 	e := &execution{sb: sb, req: req, env: sb.environment(req), caps: sb.p.desc.Exec,
-		ended: make(chan struct{}), cols: req.Cols, rows: req.Rows}
+		ended: make(chan struct{}), broken: make(chan struct{}), cols: req.Cols, rows: req.Rows}
 	if err := e.input(ctx); err != nil {
 		return nil, err
 	}
@@ -203,7 +205,15 @@ func (e *execution) conclude(t *task) {
 	if e.req.Timeout > 0 && e.caps.Kill != provider.KillNone {
 		deadline = time.AfterFunc(e.req.Timeout, func() { _ = e.kill(context.Background(), e.req.Grace, causeTimeout) })
 	}
-	<-t.gone
+	select {
+	case <-t.gone:
+	case <-e.broken:
+		for _, d := range e.deliveries {
+			d.finish(0, true)
+		}
+		e.publish(provider.Exit{Kind: provider.ExitLost, Code: -1, Merged: e.merged(), LeftRunning: -1})
+		return
+	}
 	if deadline != nil && !deadline.Stop() && t.why() == causeTimeout {
 		_ = e.kill(context.Background(), 0, causeTimeout)
 	}
@@ -229,8 +239,24 @@ func (e *execution) conclude(t *task) {
 		e.in.end()
 	}
 	exit.TreeDead = len(e.alive()) == 0
+	e.publish(exit)
+}
+
+// lose breaks the stream; false when the command has ended.
+func (e *execution) lose() bool {
+	select {
+	case <-e.ended:
+		return false
+	default:
+	}
+	e.breaking.Do(func() { close(e.broken) })
+	return true
+}
+
+// publish makes the exit known. The caller's writers are not used any more.
+func (e *execution) publish(exit provider.Exit) {
 	e.exit = exit
-	e.deliveries = nil // the caller's writers are not kept
+	e.deliveries = nil
 	e.req.Stdout, e.req.Stderr, e.req.Input = nil, nil, nil
 	close(e.ended)
 	e.sb.settled(e)

@@ -161,41 +161,50 @@ func (p *Provider) Create(ctx context.Context, req provider.CreateRequest) (prov
 		if req.Progress != nil {
 			req.Progress(provider.Stage{Name: "start"})
 		}
-		sb, err := p.create(req)
+		sb, made, err := p.create(req)
 		if err != nil {
 			return nil, err
+		}
+		if made && req.Checkpoint != nil {
+			if err := req.Checkpoint(sb.ref()); err != nil {
+				p.mu.Lock()
+				delete(p.sandboxes, sb.id)
+				p.mu.Unlock()
+				e := failure(provider.Unavailable, "create", req.Name, "the ref could not be made durable", provider.AppliedNo)
+				e.Err = err
+				return nil, e
+			}
 		}
 		return sb.face(), nil
 	})
 }
 
-func (p *Provider) create(req provider.CreateRequest) (*sandbox, error) {
+// create makes the sandbox, or finds the one to adopt.
+func (p *Provider) create(req provider.CreateRequest) (sb *sandbox, made bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expire()
 	for _, sb := range p.sandboxes {
-		if sb.labels[provider.LabelSession] != req.SessionID {
+		if sb.labels[provider.LabelSession] != req.SessionID ||
+			req.Replaces != nil && sb.labels[provider.LabelAttempt] != req.Labels[provider.LabelAttempt] {
 			continue
 		}
-		if req.Replaces != nil && sb.labels[provider.LabelAttempt] != req.Labels[provider.LabelAttempt] {
-			continue // the one that is being replaced, or an older one
-		}
 		if sb.labels[provider.LabelDigest] != req.Digest {
-			return nil, failure(provider.Conflict, "create", req.Name,
+			return nil, false, failure(provider.Conflict, "create", req.Name,
 				"a sandbox of this session with another digest exists", provider.AppliedNo)
 		}
-		return sb, nil
+		return sb, false, nil
 	}
 	p.lastID++
-	sb := p.newSandbox(fmt.Sprintf("fake-%06d", p.lastID), req)
+	sb = p.newSandbox(fmt.Sprintf("fake-%06d", p.lastID), req)
 	if req.Replaces != nil && p.desc.Features.SharedWorkspace {
-		if previous := p.sandboxes[req.Replaces.ID]; previous != nil {
-			sb.files = previous.files
+		if old := p.sandboxes[req.Replaces.ID]; old != nil {
+			sb.files = old.files
 		}
 	}
 	p.sandboxes[sb.id] = sb
 	p.records[sb.id] = newRecord(sb, req)
-	return sb, nil
+	return sb, true, nil
 }
 
 // Open implements provider.Provider.
@@ -283,6 +292,25 @@ func (p *Provider) expire() {
 			delete(p.sandboxes, id)
 		}
 	}
+}
+
+// BreakStreams cuts the connection to every command that runs in a sandbox, as a
+// fault of the network does: the commands go on, their exits are lost. It
+// returns how many were cut.
+func (p *Provider) BreakStreams(ref provider.Ref) int {
+	p.mu.Lock()
+	sb := p.sandboxes[ref.ID]
+	p.mu.Unlock()
+	if sb == nil {
+		return 0
+	}
+	n := 0
+	for _, e := range sb.running() {
+		if e.lose() {
+			n++
+		}
+	}
+	return n
 }
 
 func (p *Provider) nextPID() int {

@@ -86,6 +86,11 @@ func fakeHarness(f *fake.Provider, p provider.Provider) providertest.Harness {
 			}
 			return r.Find(secret.New(needle))
 		},
+		Break: func(tb providertest.TB, sb provider.Sandbox, _ provider.Process) {
+			if f.BreakStreams(sb.Ref()) == 0 {
+				tb.Fatalf("nothing runs")
+			}
+		},
 		Timeout:     150 * time.Millisecond,
 		CallTimeout: 20 * time.Second,
 	}

@@ -65,10 +65,13 @@ type Harness struct {
 	// secrets; Exec must then refuse them with Unsupported.
 	NoRequestSecrets bool
 
-	// Unsupported request fields that Describe declares enforced but that this
-	// harness's environment cannot give are named in Skip, by check, with the
-	// reason. Skipped checks are printed.
+	// Skip names checks that this environment, not the provider, makes
+	// impossible, each with the reason. They are printed.
 	Skip map[string]string
+
+	// Only limits the run to the checks whose names start with one of these; the
+	// others are reported as skipped. Empty: all.
+	Only []string
 
 	// Settle releases what may stay for good reason, such as idle connections,
 	// before goroutines are counted. It may be nil.

@@ -181,6 +181,8 @@ func (s *suite) run(c check) Result {
 	res := Result{Check: c.name, Status: Passed}
 	if why, ok := s.h.Skip[c.name]; ok {
 		res.Status, res.Messages = Skipped, []string{why}
+	} else if len(s.h.Only) > 0 && !slices.ContainsFunc(s.h.Only, func(p string) bool { return strings.HasPrefix(c.name, p) }) {
+		res.Status, res.Messages = Skipped, []string{"not among the harness's Only"}
 	} else {
 		for _, n := range c.needs {
 			if st, why := n(s); why != "" {

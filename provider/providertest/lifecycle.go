@@ -3,6 +3,7 @@ package providertest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"strings"
 	"sync"
@@ -144,6 +145,68 @@ func createChecks() []check {
 			if n := t.existing(req.SessionID); n != 1 {
 				t.Errorf("4 concurrent calls of Create left %d sandboxes of the session, it must be 1", n)
 			}
+		}},
+		{name: "create/replaces", rule: "with Replaces a second sandbox of the session is made beside the first; Create is then idempotent on the attempt", needs: []need{anyTransport, canList}, run: func(t *T) {
+			req := t.request()
+			ctx, cancel := t.call()
+			defer cancel()
+			first, err := t.tryCreate(ctx, req)
+			t.must(err, "Create")
+			t.write(first, "mark", "here")
+			ref := first.Ref()
+			req.Replaces = &ref
+			attempt := random(16)
+			req.Name = provider.ReplacementName(req.SessionID, attempt)
+			req.Labels = maps.Clone(req.Labels)
+			req.Labels[provider.LabelAttempt] = attempt
+			second, err := t.tryCreate(ctx, req)
+			t.must(err, "Create of a replacement")
+			if second.Ref().ID == ref.ID {
+				t.Fatalf("Create with Replaces returned the sandbox to be replaced")
+			}
+			if n := t.existing(req.SessionID); n != 2 {
+				t.Errorf("%d sandboxes of the session are listed while it is being replaced, it must be 2", n)
+			}
+			again, err := t.tryCreate(ctx, req)
+			t.must(err, "the same Create again")
+			if again.Ref().ID != second.Ref().ID {
+				t.Errorf("the same Create of a replacement made another sandbox")
+			}
+			t.must(t.p.Destroy(ctx, ref), "Destroy of the replaced sandbox")
+			t.wantExit(t.run(second, t.h.Commands.Exit(0)), "a command in the replacement", 0)
+			if t.d.Features.SharedWorkspace {
+				got, err := t.read(second, "mark")
+				t.must(err, "reading the shared workspace")
+				t.wantText("the file of the replaced sandbox", got, "here")
+			}
+		}},
+		{name: "create/checkpoint", rule: "Create hands the sandbox's ref to Checkpoint; when that fails, Create fails and nothing is left", run: func(t *T) {
+			var seen []provider.Ref
+			sb := t.create(func(r *provider.CreateRequest) {
+				r.Checkpoint = func(ref provider.Ref) error { seen = append(seen, ref); return nil }
+			})
+			if len(seen) == 0 {
+				t.Fatalf("Create never called Checkpoint")
+			}
+			for _, ref := range seen {
+				if err := provider.ValidateRef(ref); err != nil {
+					t.Errorf("Checkpoint got a bad ref: %v", err)
+				}
+			}
+			if last := seen[len(seen)-1]; last.ID != sb.Ref().ID {
+				t.Errorf("the last ref given to Checkpoint has another id than the sandbox")
+			}
+			req := t.request(func(r *provider.CreateRequest) {
+				r.Checkpoint = func(provider.Ref) error { return errors.New("not durable, on purpose") }
+			})
+			ctx, cancel := t.call()
+			defer cancel()
+			if _, err := t.tryCreate(ctx, req); err == nil {
+				t.Fatalf("Create succeeded though Checkpoint failed")
+			} else if provider.AppliedOf(err) == provider.AppliedNo && !t.h.CannotList && t.existing(req.SessionID) != 0 {
+				t.Errorf("Create says Applied no after a failed Checkpoint, and the sandbox exists")
+			}
+			t.destroySession(req.SessionID)
 		}},
 		{name: "create/conflict", rule: "Create with the same SessionID and another Digest is Conflict and leaves the first alone", run: func(t *T) {
 			first, _, err := again(t, func(r *provider.CreateRequest) {
