@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 
@@ -17,20 +18,26 @@ func (p *plan) build(ctx context.Context, fill func(context.Context, provider.Sa
 	if err != nil {
 		return nil, err
 	}
-	led := &ledgered{Provider: p.reg.provider, ledger: p.h.ledger, now: p.h.clock, record: rec}
+	led := &ledgered{Provider: p.reg.provider, ledger: p.h.ledger, now: p.h.clock, record: rec, still: p.still}
 	p.h.setBusy(p.attempt, true)
 	defer p.h.setBusy(p.attempt, false)
 
-	p.h.retryDeferred(ctx, p.reg)
-	if err := p.still(); err != nil {
-		return nil, err
-	}
 	req := p.request
 	if p.transport.Transport == provider.TransportCreate {
 		req.Protected = p.values
 	}
+	if err := provider.ValidateCreate(req); err != nil {
+		return nil, err
+	}
+	if err := p.still(); err != nil {
+		return nil, err
+	}
+	p.h.retryDeferred(ctx, p.reg)
 	p.disclosure().handedOver(p.pairs, "create")
 	raw, err := led.Create(ctx, req)
+	if own := (*stopped)(nil); errors.As(err, &own) {
+		return nil, own.error
+	}
 	if err != nil {
 		p.h.keepDeferred(ctx, rec.Attempt)
 		return nil, p.boundary.err(p.op, err)

@@ -16,6 +16,8 @@ type ledgered struct {
 	provider.Provider
 	ledger ledger.Ledger
 	now    func() time.Time
+	// still confirms that Create may go on, once the intent is recorded.
+	still func() error
 
 	record ledger.Record // its Phase and Ref change; used by one operation at a time
 }
@@ -26,6 +28,10 @@ func (l *ledgered) Create(ctx context.Context, req provider.CreateRequest) (prov
 	if err := l.put(ctx, ledger.Intent); err != nil {
 		return nil, err
 	}
+	if err := l.still(); err != nil {
+		_ = l.ledger.Delete(context.WithoutCancel(ctx), l.record.Attempt)
+		return nil, &stopped{err}
+	}
 	sb, err := l.Provider.Create(ctx, req)
 	if err != nil {
 		if sb, err = l.settle(ctx, err); err != nil {
@@ -35,6 +41,9 @@ func (l *ledgered) Create(ctx context.Context, req provider.CreateRequest) (prov
 	l.record.Ref = sb.Ref()
 	return sb, nil
 }
+
+// stopped is an error of the host's own, found before the provider was asked.
+type stopped struct{ error }
 
 // created records that the sandbox is complete.
 func (l *ledgered) created(ctx context.Context) error { return l.put(ctx, ledger.Created) }

@@ -84,7 +84,11 @@ func (p *plan) check() error {
 		return err
 	}
 	p.prepare()
-	if err := provider.ValidateCreate(p.request); err != nil {
+	early := p.request
+	if early.Transport == provider.TransportCreate {
+		early.Transport = provider.TransportExec // the values are not there yet; build validates again
+	}
+	if err := provider.ValidateCreate(early); err != nil {
 		return err
 	}
 	return provider.CheckCreate(p.reg.desc, p.request)

@@ -110,9 +110,6 @@ func (r *resumption) build(ctx context.Context, move bool) (*Session, error) {
 	p.request.Name = provider.ReplacementName(p.id, p.attempt)
 	p.request.Replaces = &r.record.Ref
 	p.boundary.fact("name", p.request.Name)
-	if err := provider.ValidateCreate(p.request); err != nil {
-		return nil, err
-	}
 	if !move {
 		return p.build(ctx, p.writeFiles)
 	}

@@ -1,0 +1,20 @@
+package host_test
+
+import (
+	"context"
+
+	"github.com/sbxhost/sbxhost/ledger"
+)
+
+func newLedger() ledger.Ledger { return ledger.Memory() }
+
+// putHook calls f before every Put.
+type putHook struct {
+	ledger.Ledger
+	f func()
+}
+
+func (p putHook) Put(ctx context.Context, r ledger.Record) error {
+	p.f()
+	return p.Ledger.Put(ctx, r)
+}
