@@ -25,7 +25,9 @@ func TestCommandDocs(t *testing.T) {
 	}
 	want, err := os.ReadFile(cliDocs)
 	require.NoError(t, err)
-	assert.Equal(t, string(want), got, "run: go test ./cmd/sbxhost -run TestCommandDocs -update")
+	if got != string(want) {
+		t.Fatal("docs/cli.md is out of date; run: go test ./cmd/sbxhost -run TestCommandDocs -update")
+	}
 }
 
 // Every command has an example and a description, every flag is explained.
