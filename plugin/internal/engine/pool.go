@@ -495,3 +495,35 @@ func (p *Pool) Close() {
 	})
 	p.calls.Wait()
 }
+
+// Idle is the number of instances that wait for a call or for being reset.
+func (p *Pool) Idle() int {
+	p.engine.mu.Lock()
+	defer p.engine.mu.Unlock()
+	return len(p.ready) + len(p.used)
+}
+
+// Prewarm makes instances until n are idle, or the bounds are reached.
+func (p *Pool) Prewarm(n int) error {
+	e := p.engine
+	for p.Idle() < n {
+		e.mu.Lock()
+		if p.closed || p.live >= p.opts.MaxInstances || e.live >= e.cfg.MaxInstances {
+			e.mu.Unlock()
+			return nil
+		}
+		e.live++
+		p.live++
+		p.calls.Add(1)
+		e.mu.Unlock()
+		in, err := p.make(context.Background())
+		if err == nil {
+			p.put(in)
+		}
+		p.calls.Done()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

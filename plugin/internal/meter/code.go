@@ -11,13 +11,20 @@ func (w *writer) code() []byte {
 		size += f.Body.End - f.Body.Start
 	}
 	b := make([]byte, 0, size+size/8+64)
-	b = uvar(b, uint64(len(m.Functions)+1))
+	b = uvar(b, uint64(len(m.Functions)+w.helpers()))
 	r := rewriter{w: w}
 	for i := range m.Functions {
 		body := r.body(&m.Functions[i], w.depth[i])
 		b = append(uvar(b, uint64(len(body))), body...)
 	}
-	return append(b, w.slowBody()...)
+	b = append(b, w.slowBody()...)
+	if w.fill > 0 {
+		b = append(b, w.bulkBody(wasmfile.OpMemoryFill)...)
+	}
+	if w.copy > 0 {
+		b = append(b, w.bulkBody(wasmfile.OpMemoryCopy)...)
+	}
+	return b
 }
 
 // slowBody is the function all counter tests call: counter = refill(counter).
@@ -201,7 +208,11 @@ func (r *rewriter) instruction(in *wasmfile.Instr) {
 			r.op(in.Op, f)
 			r.copied = in.End
 		}
-	case wasmfile.OpMemoryCopy, wasmfile.OpMemoryFill, wasmfile.OpMemoryInit:
+	case wasmfile.OpMemoryCopy:
+		r.replace(in, r.w.copy)
+	case wasmfile.OpMemoryFill:
+		r.replace(in, r.w.fill)
+	case wasmfile.OpMemoryInit:
 		r.dynamic(in, bulkShift, false, false)
 	case wasmfile.OpTableInit, wasmfile.OpTableCopy, wasmfile.OpTableFill, wasmfile.OpTableGrow:
 		r.dynamic(in, tableShift, true, true)
@@ -211,6 +222,13 @@ func (r *rewriter) instruction(in *wasmfile.Instr) {
 	case wasmfile.OpMemoryGrow:
 		r.dynamic(in, growShift, true, false)
 	}
+}
+
+// replace puts a call in the place of an instruction of the same type.
+func (r *rewriter) replace(in *wasmfile.Instr, helper uint32) {
+	r.flush(in.Start)
+	r.op(wasmfile.OpCall, helper)
+	r.copied = in.End
 }
 
 func (r *rewriter) branch(label uint32) {

@@ -39,7 +39,7 @@ import (
 
 // Version changes whenever the same input gives other output. Caches of
 // compiled code include it.
-const Version = "1"
+const Version = "3"
 
 // Names that the rewriter reserves. A module that imports from or exports
 // something of that prefix is refused.
@@ -91,7 +91,7 @@ const (
 	segment       = 64 // units of straight code between two charges
 	callCost      = 4
 	divCost       = 8
-	bulkShift     = 4       // bulk operations: one unit per 16 bytes
+	bulkShift     = 3       // bulk operations: one unit per 8 bytes, for each page may be a fault
 	tableShift    = 1       // table operations: two units per element
 	growShift     = 12      // growth: 4,096 units per page of 64 KiB
 	bulkBase      = 16      // any of those

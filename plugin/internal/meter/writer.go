@@ -14,6 +14,8 @@ type writer struct {
 
 	refill   uint32 // function index of the import
 	slow     uint32 // function index of the refill wrapper
+	fill     uint32 // function indices of what stands for bulk operations, or 0
+	copy     uint32
 	counter  uint32 // global index
 	dirty    uint32 // global index, if out.Dirty
 	types    []wasmfile.FuncType
@@ -30,6 +32,14 @@ func newWriter(m *wasmfile.Module, opts Options) *writer {
 		types:    slices.Clone(m.Types),
 		keepData: u.MemoryInit || u.DataDrop,
 	}
+	next := w.slow + 1
+	if u.MemoryFill {
+		w.fill = next
+		next++
+	}
+	if u.MemoryCopy {
+		w.copy = next
+	}
 	w.depth = frames(m)
 	for _, d := range w.depth {
 		if d > 0 {
@@ -37,6 +47,18 @@ func newWriter(m *wasmfile.Module, opts Options) *writer {
 		}
 	}
 	return w
+}
+
+// helpers is the number of functions added.
+func (w *writer) helpers() int {
+	n := 1
+	if w.fill > 0 {
+		n++
+	}
+	if w.copy > 0 {
+		n++
+	}
+	return n
 }
 
 // fn maps a function index of the original to the rewritten module: one import
@@ -64,11 +86,15 @@ func (w *writer) module() {
 	code := w.code()
 	refillType := w.typeIndex(wasmfile.FuncType{Params: []wasmfile.ValType{wasmfile.I64}, Results: []wasmfile.ValType{wasmfile.I64}})
 	slowType := w.typeIndex(wasmfile.FuncType{})
+	bulkType := uint32(0)
+	if w.helpers() > 1 {
+		bulkType = w.typeIndex(wasmfile.FuncType{Params: []wasmfile.ValType{wasmfile.I32, wasmfile.I32, wasmfile.I32}})
+	}
 
 	b := []byte("\x00asm\x01\x00\x00\x00")
 	b = section(b, wasmfile.SectionType, w.typeSection())
 	b = section(b, wasmfile.SectionImport, w.importSection(refillType))
-	b = section(b, wasmfile.SectionFunction, w.functionSection(slowType))
+	b = section(b, wasmfile.SectionFunction, w.functionSection(slowType, bulkType))
 	if len(m.Tables) > 0 {
 		b = section(b, wasmfile.SectionTable, w.tableSection())
 	}
@@ -128,12 +154,16 @@ func (w *writer) importSection(refillType uint32) []byte {
 	return uvar(b, uint64(refillType))
 }
 
-func (w *writer) functionSection(slowType uint32) []byte {
-	b := uvar(nil, uint64(len(w.m.Functions)+1))
+func (w *writer) functionSection(slowType, bulkType uint32) []byte {
+	b := uvar(nil, uint64(len(w.m.Functions)+w.helpers()))
 	for i := range w.m.Functions {
 		b = uvar(b, uint64(w.m.Functions[i].Type))
 	}
-	return uvar(b, uint64(slowType))
+	b = uvar(b, uint64(slowType))
+	for range w.helpers() - 1 {
+		b = uvar(b, uint64(bulkType))
+	}
+	return b
 }
 
 func limitBytes(b []byte, lo, hi uint32) []byte {

@@ -185,6 +185,10 @@ func (s *scanner) instruction(f *Function, in *Instr) (carried uint64) {
 		} else {
 			m.Uses.DataDrop = true
 		}
+	case OpMemoryFill:
+		m.Uses.MemoryFill = true
+	case OpMemoryCopy:
+		m.Uses.MemoryCopy = true
 	case OpMemoryGrow:
 		m.Uses.MemoryGrow = true
 	}

@@ -28,6 +28,7 @@ type Limits struct {
 	Elements         uint64 // in all element segments; default 131,072
 	DataSegments     uint64 // default 131,072
 	DataBytes        uint64 // in all data segments; default 16 MiB
+	PassiveBytes     uint64 // in one passive data segment, copied in one go; default 1 MiB
 	CustomSections   uint64 // default 64
 	NameBytes        uint64 // one import, export or section name; default 512
 }
@@ -66,6 +67,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.Elements, 1<<17)
 	def(&l.DataSegments, 1<<17)
 	def(&l.DataBytes, 16<<20)
+	def(&l.PassiveBytes, 1<<20)
 	def(&l.CustomSections, 64)
 	def(&l.NameBytes, 512)
 	return l

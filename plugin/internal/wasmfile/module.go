@@ -200,6 +200,8 @@ type Uses struct {
 	ElemDrop   bool
 	DataDrop   bool
 	MemoryInit bool
+	MemoryFill bool
+	MemoryCopy bool
 	MemoryGrow bool
 	Indirect   bool // call_indirect
 	RefFunc    bool

@@ -119,6 +119,10 @@ func (p *parser) dataSegments() {
 			p.limit("data bytes", p.lim.DataBytes, total)
 			return
 		}
+		if d.Passive && uint64(size) > p.lim.PassiveBytes {
+			p.limit("bytes of a passive data segment", p.lim.PassiveBytes, uint64(size))
+			return
+		}
 		d.Bytes = p.bytes(size)
 		if p.err == nil && !d.Passive &&
 			uint64(d.Offset)+uint64(size) > uint64(p.m.Memory.Min)<<16 {
