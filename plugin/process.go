@@ -413,5 +413,14 @@ func (w *stdinWriter) send(chunk []byte, eof bool) error {
 	defer net.Close()
 	ref, sandbox := st.snapshot()
 	req := abi.InputRequest{Session: st.session, Config: pr.h.p.settings(), Ref: ref, Sandbox: sandbox, Exec: pr.document(), EOF: eof}
-	return pr.h.p.run(w.ctx, "input", abi.OpInput, &req, &abi.Empty{}, &call{net: net, scan: st.net.Find}, 0)
+	err := pr.h.p.run(w.ctx, "input", abi.OpInput, &req, &abi.Empty{}, &call{net: net, scan: st.net.Find}, 0)
+	if err != nil && w.ctx.Err() != nil {
+		// The command ended meanwhile, which ends its input too.
+		<-pr.done
+		if eof {
+			return nil
+		}
+		return io.ErrClosedPipe
+	}
+	return err
 }

@@ -1,0 +1,218 @@
+package fakevendor
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Sandbox is a fake's sandbox: a folder and what it was created with.
+type Sandbox struct {
+	ID       string
+	Name     string
+	Labels   map[string]string
+	Env      map[string]string
+	Dir      string
+	Created  time.Time
+	Polls    int // how often its state was asked for
+	mu       sync.Mutex
+	commands map[string]*Command
+}
+
+// Create adds a sandbox.
+func (v *Vendor) Create(prefix, name string, labels, env map[string]string) (*Sandbox, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.next++
+	s := &Sandbox{ID: fmt.Sprintf("%s%04d", prefix, v.next), Name: name, Labels: labels, Env: env, Created: time.Now(), commands: map[string]*Command{}}
+	s.Dir = filepath.Join(v.dir, s.ID)
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	v.sandboxes[s.ID] = s
+	return s, nil
+}
+
+// Get returns a sandbox.
+func (v *Vendor) Get(id string) (*Sandbox, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s, ok := v.sandboxes[id]
+	return s, ok
+}
+
+// All returns the sandboxes in the order of their ids.
+func (v *Vendor) All() []*Sandbox {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make([]*Sandbox, 0, len(v.sandboxes))
+	for _, s := range v.sandboxes {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b *Sandbox) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// Delete removes a sandbox and kills its commands.
+func (v *Vendor) Delete(id string) bool {
+	v.mu.Lock()
+	s, ok := v.sandboxes[id]
+	delete(v.sandboxes, id)
+	v.mu.Unlock()
+	if !ok {
+		return false
+	}
+	s.mu.Lock()
+	commands := s.commands
+	s.commands = map[string]*Command{}
+	s.mu.Unlock()
+	for _, c := range commands {
+		_ = c.Signal(syscall.SIGKILL) // it may have ended
+		<-c.Done
+	}
+	_ = os.RemoveAll(s.Dir)
+	return true
+}
+
+// CloseAll removes every sandbox.
+func (v *Vendor) CloseAll() {
+	for _, s := range v.All() {
+		v.Delete(s.ID)
+	}
+}
+
+// Path returns where a path of the sandbox lies on this machine. The vendor's
+// root is the sandbox's folder.
+func (s *Sandbox) Path(p string) string {
+	return filepath.Join(s.Dir, filepath.FromSlash(path.Clean("/"+p)))
+}
+
+// Command is a command that runs, or ran.
+type Command struct {
+	ID     string
+	Cmd    *exec.Cmd
+	Done   chan struct{}
+	mu     sync.Mutex
+	stdout []byte
+	stderr []byte
+	notify chan struct{}
+	code   int
+	signal string
+}
+
+// Start runs a command with exactly the given environment. Paths in dir are the
+// sandbox's.
+func (s *Sandbox) Start(id string, argv []string, dir string, env map[string]string, stdin bool) (*Command, func([]byte, bool) error, error) {
+	work := s.Path(dir)
+	if err := os.MkdirAll(work, 0o700); err != nil {
+		return nil, nil, err
+	}
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:gosec // running commands is what a fake vendor is for
+	cmd.Dir = work
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + work}
+	for k, v := range env {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	setGroup(cmd)
+	c := &Command{ID: id, Cmd: cmd, Done: make(chan struct{}), notify: make(chan struct{}, 1)}
+	cmd.Stdout, cmd.Stderr = &stream{c: c, buf: &c.stdout}, &stream{c: c, buf: &c.stderr}
+	cmd.WaitDelay = 250 * time.Millisecond
+	input := func([]byte, bool) error { return fmt.Errorf("no stdin") }
+	if stdin {
+		w, err := cmd.StdinPipe()
+		if err != nil {
+			return nil, nil, err
+		}
+		input = func(b []byte, eof bool) error {
+			if len(b) > 0 {
+				if _, err := w.Write(b); err != nil {
+					return err
+				}
+			}
+			if eof {
+				return w.Close()
+			}
+			return nil
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	s.commands[id] = c
+	s.mu.Unlock()
+	go func() {
+		_ = cmd.Wait() // its outcome is in ProcessState
+		c.mu.Lock()
+		c.code, c.signal = outcome(cmd)
+		c.mu.Unlock()
+		close(c.Done)
+		c.poke()
+	}()
+	return c, input, nil
+}
+
+// Command returns a command by id.
+func (s *Sandbox) Command(id string) (*Command, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, ok := s.commands[id]
+	return c, ok
+}
+
+type stream struct {
+	c   *Command
+	buf *[]byte
+}
+
+func (w *stream) Write(b []byte) (int, error) {
+	w.c.mu.Lock()
+	*w.buf = append(*w.buf, b...)
+	w.c.mu.Unlock()
+	w.c.poke()
+	return len(b), nil
+}
+
+func (c *Command) poke() {
+	select {
+	case c.notify <- struct{}{}:
+	default:
+	}
+}
+
+// Output returns copies of what was written so far.
+func (c *Command) Output() (stdout, stderr []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.stdout), slices.Clone(c.stderr)
+}
+
+// Wait returns when there may be new output or the command has ended.
+func (c *Command) Wait(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-c.notify:
+	case <-c.Done:
+	case <-t.C:
+	}
+}
+
+// Ended reports how the command ended.
+func (c *Command) Ended() (code int, signal string, ended bool) {
+	select {
+	case <-c.Done:
+	default:
+		return 0, "", false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.code, c.signal, true
+}
