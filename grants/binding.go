@@ -214,14 +214,22 @@ func sourceFailed(p manifest.Pair, cause error) *Error {
 	return e
 }
 
-// Invalid returns the references of u.Manifest that b does not cover, sorted by
-// destination: none when b is valid for exactly this use, else every one. It
-// works with a nil Binding: no record means that every reference is invalid.
+// Invalid returns the pairs that b does not cover, sorted by destination: none
+// when b is valid for exactly u, else every reference of u.Manifest and every
+// bound pair that the manifest does not have any more. It works with a nil
+// Binding: no record means that every reference is invalid.
 func Invalid(b *Binding, u Use) []manifest.Pair {
 	if b.mismatch(u) == "" {
 		return nil
 	}
-	return u.Manifest.Pairs()
+	pairs := u.Manifest.Pairs()
+	for _, p := range b.Pairs() {
+		if !slices.Contains(pairs, p) {
+			pairs = append(pairs, p)
+		}
+	}
+	slices.SortFunc(pairs, comparePairs)
+	return pairs
 }
 
 // mismatch returns why b is not valid for u, or "".
@@ -247,22 +255,15 @@ func (b *Binding) mismatch(u Use) string {
 }
 
 // Covers returns nil when b is valid for exactly u, else an *Error of
-// KindInvalidBinding that lists every reference of u.Manifest and, when one was
-// removed or renamed, the pairs that were bound. A nil Binding covers a manifest
-// without references and no other.
+// KindInvalidBinding that lists the pairs of Invalid. A nil Binding covers a
+// manifest without references and no other.
 func (b *Binding) Covers(u Use) error {
 	why := b.mismatch(u)
 	if why == "" {
 		return nil
 	}
-	pairs := u.Manifest.Pairs()
-	for _, p := range b.Pairs() {
-		if !slices.Contains(pairs, p) {
-			pairs = append(pairs, p)
-		}
-	}
-	slices.SortFunc(pairs, comparePairs)
 	const remedy = "bind the manifest again"
+	pairs := Invalid(b, u)
 	if len(pairs) == 0 {
 		return &Error{Kind: KindInvalidBinding, Reason: why, Remedy: remedy}
 	}

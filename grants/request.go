@@ -116,7 +116,18 @@ func checkRequestName(name string) error {
 // Carrier holds what a caller supplies with one request: name → value. The zero
 // Carrier is empty. It prints the number of names only, cannot be marshalled,
 // and is immutable and safe for concurrent use.
-type Carrier struct{ env secret.Env }
+type Carrier struct {
+	// entries is a closure, so that printers that read unexported fields show
+	// no name either: what a caller sends is the caller's.
+	entries func() secret.Env
+}
+
+func (c Carrier) env() secret.Env {
+	if c.entries == nil {
+		return secret.Env{}
+	}
+	return c.entries()
+}
 
 // NewCarrier returns a Carrier with a copy of values.
 func NewCarrier(values map[string]string) Carrier {
@@ -124,7 +135,8 @@ func NewCarrier(values map[string]string) Carrier {
 	for k, v := range values {
 		m[k] = secret.FromString(v)
 	}
-	return Carrier{env: secret.NewEnv(m)}
+	env := secret.NewEnv(m)
+	return Carrier{entries: func() secret.Env { return env }}
 }
 
 // CarrierFrom returns a Carrier from loosely typed data, such as decoded JSON.
@@ -155,10 +167,10 @@ func CarrierFrom(data any) Carrier {
 }
 
 // Len returns the number of names.
-func (c Carrier) Len() int { return c.env.Len() }
+func (c Carrier) Len() int { return c.env().Len() }
 
 // String tells the number of names.
-func (c Carrier) String() string { return fmt.Sprintf("grants.Carrier[%d names]", c.env.Len()) }
+func (c Carrier) String() string { return fmt.Sprintf("grants.Carrier[%d names]", c.env().Len()) }
 
 // GoString tells the number of names.
 func (c Carrier) GoString() string { return c.String() }
@@ -199,14 +211,14 @@ type Activation struct {
 // Check first.
 func Activate(reqs []Requirement, c Carrier) Activation {
 	var a Activation
-	values := map[string]secret.Value{}
+	values, supplied := map[string]secret.Value{}, c.env()
 	for _, r := range reqs {
 		if checkRequestName(r.Name) != nil {
 			// Only possible for a list that ParseRequirements has not made.
 			a.refused = append(a.refused, DisplaySource(r.Name))
 			continue
 		}
-		if v, ok := c.env.Get(r.Name); ok {
+		if v, ok := supplied.Get(r.Name); ok {
 			values[r.Name] = v
 		} else if !r.Optional {
 			a.missing = append(a.missing, r.Name)
