@@ -18,7 +18,7 @@ func (p *plan) build(ctx context.Context, fill func(context.Context, provider.Sa
 	if err != nil {
 		return nil, err
 	}
-	led := &ledgered{Provider: p.reg.provider, ledger: p.h.ledger, now: p.h.clock, record: rec, still: p.still}
+	led := &ledgered{Provider: p.reg.provider, ledger: p.h.ledger, now: p.h.clock, record: rec, still: p.release}
 	p.h.setBusy(p.attempt, true)
 	defer p.h.setBusy(p.attempt, false)
 
@@ -33,7 +33,6 @@ func (p *plan) build(ctx context.Context, fill func(context.Context, provider.Sa
 		return nil, err
 	}
 	p.h.retryDeferred(ctx, p.reg)
-	p.disclosure().handedOver(p.pairs, "create")
 	raw, err := led.Create(ctx, req)
 	if own := (*stopped)(nil); errors.As(err, &own) {
 		return nil, own.error
@@ -48,6 +47,18 @@ func (p *plan) build(ctx context.Context, fill func(context.Context, provider.Sa
 		return nil, err
 	}
 	return s, nil
+}
+
+// release is the last look before the provider is asked, and the moment that
+// values given at creation are handed over.
+func (p *plan) release() error {
+	if err := p.still(); err != nil {
+		return err
+	}
+	if p.transport.Transport == provider.TransportCreate {
+		p.disclosure().handedOver(p.pairs, p.op)
+	}
+	return nil
 }
 
 // finish checks what the provider returned, puts the files in place and commits.

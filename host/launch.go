@@ -49,8 +49,9 @@ func (s *Session) start(ctx context.Context, req ExecRequest, streaming bool, tr
 		return nil, false, err
 	}
 	if prior != nil {
+		err := prior.awaitStart(ctx)
 		e.release()
-		return prior, false, prior.awaitStart(ctx)
+		return prior, false, err
 	}
 	if err := s.trust(ctx, e); err != nil {
 		e.refuse(err)
