@@ -69,6 +69,7 @@ func writeAll(b *testing.B, r *redact.Redactor, text []byte, size int) {
 	w := r.Writer(io.Discard)
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
+	stop := cpuClock(b)
 	for b.Loop() {
 		for rest := text; len(rest) > 0; {
 			n := min(size, len(rest))
@@ -76,6 +77,7 @@ func writeAll(b *testing.B, r *redact.Redactor, text []byte, size int) {
 			rest = rest[n:]
 		}
 	}
+	stop(len(text))
 	_ = w.Close()
 }
 
@@ -112,9 +114,11 @@ func BenchmarkOneByte(b *testing.B) {
 		b.Run(fmt.Sprintf("needles=%d", n), func(b *testing.B) {
 			w := benchRedactor(n, 20, 21).Writer(io.Discard)
 			b.ReportAllocs()
+			stop := cpuClock(b)
 			for i := 0; b.Loop(); i++ {
 				_, _ = w.Write(text[i&(1<<20-1) : i&(1<<20-1)+1])
 			}
+			stop(0)
 			_ = w.Close()
 		})
 	}
@@ -158,6 +162,8 @@ func BenchmarkCeiling(b *testing.B) {
 	text := benchLog()
 	b.Run("IndexByte", func(b *testing.B) {
 		b.SetBytes(logSize)
+		stop := cpuClock(b)
+		defer func() { stop(logSize) }()
 		for b.Loop() {
 			for rest := text; len(rest) > 0; rest = rest[min(32<<10, len(rest)):] {
 				if bytes.IndexByte(rest[:min(32<<10, len(rest))], 0) >= 0 {
@@ -169,6 +175,8 @@ func BenchmarkCeiling(b *testing.B) {
 	b.Run("copy", func(b *testing.B) {
 		buf := make([]byte, 32<<10)
 		b.SetBytes(logSize)
+		stop := cpuClock(b)
+		defer func() { stop(logSize) }()
 		for b.Loop() {
 			for rest := text; len(rest) > 0; {
 				rest = rest[copy(buf, rest):]
@@ -180,13 +188,17 @@ func BenchmarkCeiling(b *testing.B) {
 func BenchmarkAdd(b *testing.B) {
 	b.Run("first 10000 at once", func(b *testing.B) {
 		b.ReportAllocs()
+		stop := cpuClock(b)
 		for b.Loop() {
 			benchRedactor(10000, 20, 21)
 		}
+		stop(0)
 	})
 	b.Run("one to 10000", func(b *testing.B) {
 		rng := rand.New(rand.NewPCG(29, 30))
 		r := benchRedactor(10000, 20, 21)
+		stop := cpuClock(b)
+		defer func() { stop(0) }()
 		for b.Loop() {
 			r.Add(redact.Secret{Name: "X", Value: []byte(token(rng, 30))})
 		}

@@ -117,9 +117,6 @@ func (m *model) spans(atEnd, cut bool) []modelSpan {
 		if a.core != b.core {
 			return a.core > b.core
 		}
-		if a.end != b.end {
-			return a.end > b.end
-		}
 		return a.name < b.name
 	})
 	var merged []modelSpan

@@ -1,9 +1,6 @@
 package redact
 
-import (
-	"io"
-	"maps"
-)
+import "io"
 
 // Reader returns a Reader of src's bytes, masked. What could be the beginning
 // of a secret is held until src yields more or ends. An error of src ends the
@@ -12,11 +9,7 @@ import (
 // also has a method Hits() map[string]int64, as Writer does.
 func (r *Redactor) Reader(src io.Reader) io.Reader {
 	c := &reader{r: r, src: src, st: stream{sh: r.core()}, in: make([]byte, 32<<10)}
-	return &hiddenReader{read: c.Read, hits: func() map[string]int64 {
-		out := map[string]int64{}
-		maps.Copy(out, c.st.hits)
-		return out
-	}}
+	return &hiddenReader{read: c.Read, hits: c.st.counts}
 }
 
 // hiddenReader keeps carried bytes from printers.

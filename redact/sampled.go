@@ -301,7 +301,9 @@ func (c *class) fill(grams []uint64) {
 func (e *sampled) scan(text []byte, hits []hit) ([]hit, int) {
 	hold := 0
 	for _, c := range e.classes {
-		hits, hold = c.pass(e, text, hits, hold)
+		if len(text) >= c.m {
+			hits, hold = c.pass(e, text, hits, hold)
+		}
 	}
 	return hits, max(hold, e.tail(text, hold))
 }
@@ -383,10 +385,12 @@ func (c *class) pass(e *sampled, text []byte, hits []hit, hold int) ([]hit, int)
 						}
 					default:
 						known := 0
-						if en.needle == lastNeedle && start > lastStart && start-lastStart < size && (start-lastStart)%int(e.period[en.needle]) == 0 {
-							known = size - (start - lastStart)
+						if step := start - lastStart; en.needle == lastNeedle && step > 0 && step < size {
+							if period := int(e.period[en.needle]); step == period || uint32(step)%uint32(period) == 0 {
+								known = size - step
+							}
 						}
-						if c.equal(text[start:start+size], n.text, known) {
+						if equal(text[start:start+size], n.text, known) {
 							lastNeedle, lastStart = en.needle, start
 							for j := int(en.needle); j < len(e.needles) && (j == int(en.needle) || e.needles[j].text == n.text); j++ {
 								n := &e.needles[j]
@@ -409,12 +413,12 @@ func (c *class) pass(e *sampled, text []byte, hits []hit, hold int) ([]hit, int)
 
 // equal compares, from the known-th byte. Words at the end and in the middle go
 // first: text that repeats a long needle's beginning should fail soon.
-func (c *class) equal(text []byte, n string, known int) bool {
-	if size := len(n); size >= 64 {
+func equal(text []byte, n string, known int) bool {
+	if size := len(n); size-known >= 64 {
 		if string(text[size-16:]) != n[size-16:] {
 			return false
 		}
-		if half := size / 2; known < half && string(text[half:half+16]) != n[half:half+16] {
+		if half := size / 2; string(text[half:half+16]) != n[half:half+16] {
 			return false
 		}
 	}

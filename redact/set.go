@@ -107,7 +107,8 @@ var sextet = func() (t [256]uint64) {
 	return
 }()
 
-// span is a widened occurrence. core orders those that start together.
+// span is a widened occurrence, or several merged. core orders those that start
+// together.
 type span struct {
 	start, end int
 	core       int // length of the needle found
@@ -121,9 +122,6 @@ func compareSpans(a, b span) int {
 	if c := cmp.Compare(b.core, a.core); c != 0 {
 		return c
 	}
-	if c := cmp.Compare(b.end, a.end); c != 0 {
-		return c
-	}
 	return strings.Compare(a.n.text, b.n.text)
 }
 
@@ -131,6 +129,29 @@ func compareSpans(a, b span) int {
 type scratch struct {
 	hits  []hit
 	spans []span
+}
+
+// add appends a span, or merges it with the last one if they overlap, so that
+// dense hits stay few. It reports whether the spans are still in order and
+// disjoint as far as the last two tell.
+func (b *scratch) add(sp span) bool {
+	k := len(b.spans) - 1
+	if k < 0 || sp.start >= b.spans[k].end {
+		b.spans = append(b.spans, sp)
+		return true
+	}
+	last := &b.spans[k]
+	if sp.end <= last.start {
+		b.spans = append(b.spans, sp)
+		return false
+	}
+	before := sp.start < last.start
+	end := max(last.end, sp.end)
+	if before || sp.start == last.start && compareSpans(sp, *last) < 0 {
+		*last = sp
+	}
+	last.end = end
+	return !before || k == 0
 }
 
 // end says what follows a text.
@@ -166,6 +187,7 @@ func (s *set) resolve(text []byte, c lookbehind, e end, buf *scratch) (spans []s
 			s.truncated(text, hold, c, buf)
 		}
 	}
+	sorted := true
 	for _, h := range buf.hits {
 		if h.n.bound {
 			if !c.boundaryBefore(text, h.start) {
@@ -175,15 +197,13 @@ func (s *set) resolve(text []byte, c lookbehind, e end, buf *scratch) (spans []s
 				continue
 			}
 		}
-		buf.spans = append(buf.spans, s.widen(text, c, h))
+		sorted = buf.add(s.widen(text, c, h)) && sorted
 	}
 	if s.startsBefore(text, held, c) {
 		held--
 	}
-	if len(buf.spans) > 1 {
-		if !slices.IsSortedFunc(buf.spans, compareSpans) {
-			slices.SortFunc(buf.spans, compareSpans)
-		}
+	if !sorted {
+		slices.SortFunc(buf.spans, compareSpans)
 		merged := buf.spans[:1]
 		for _, sp := range buf.spans[1:] {
 			last := &merged[len(merged)-1]

@@ -12,7 +12,7 @@ type stream struct {
 	out     int
 	covered bool
 	before  lookbehind // of carry
-	hits    Hits
+	hits    map[*name]int64
 	buf     scratch
 	text    []byte // carry and new input joined
 	output  []byte
@@ -79,16 +79,31 @@ func (st *stream) mark(n *name) {
 	st.output = append(st.output, n.mark()...)
 	n.hits.Add(1)
 	if st.hits == nil {
-		st.hits = Hits{}
+		st.hits = map[*name]int64{}
 	}
-	st.hits[n.text]++
+	st.hits[n]++
+}
+
+// counts returns the markers written so far, by name.
+func (st *stream) counts() map[string]int64 {
+	out := make(map[string]int64, len(st.hits))
+	for n, hits := range st.hits {
+		out[n.text] = hits
+	}
+	return out
 }
 
 // keep makes text[held:] the carry.
 func (st *stream) keep(text []byte, held int) {
+	st.out -= held
+	if held == 0 {
+		if len(text) > len(st.carry) {
+			st.carry = append(st.carry, text[len(st.carry):]...)
+		}
+		return
+	}
 	st.before = st.before.at(text, held)
 	st.carry = append(st.carry[:0], text[held:]...)
-	st.out -= held
 }
 
 // idle is called when no data has come for a while. It lets go of held bytes

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 )
@@ -106,9 +105,7 @@ func (w *Writer) Hits() map[string]int64 {
 	c := w.core()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := map[string]int64{}
-	maps.Copy(out, c.st.hits)
-	return out
+	return c.st.counts()
 }
 
 func (c *writer) usable() error {
