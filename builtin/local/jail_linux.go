@@ -1,0 +1,298 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sbxhost/sbxhost/internal/shim"
+	"github.com/sbxhost/sbxhost/internal/shim/wire"
+	"github.com/sbxhost/sbxhost/provider"
+	"golang.org/x/sys/unix"
+)
+
+// jailID is the user inside a jail.
+const jailID = 1000
+
+// jail is PID 1 of a sandbox's namespaces. When it dies the kernel kills
+// everything in them, and it is not reaped before all of that is gone.
+type jail struct {
+	process   *os.Process
+	control   *shim.Socket
+	workspace *os.File // the workspace as seen inside
+	dead      chan struct{}
+	release   func()
+	closeOnce sync.Once
+}
+
+// startJail builds the namespaces and returns when commands can run. before is
+// called with the process id before the supervisor does anything.
+func (p *Provider) startJail(ctx context.Context, cfg *wire.Config, network bool, before func(pid int) error) (*jail, error) {
+	setup, err := cfg.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	control, theirs, err := shim.SocketPair()
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		_ = control.Close()
+		_ = theirs.Close()
+		return nil, err
+	}
+	defer null.Close()
+	flags := uintptr(unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP)
+	if !network {
+		flags |= unix.CLONE_NEWNET
+	}
+	attr := &os.ProcAttr{
+		Dir: "/", Env: shim.Environ(), Files: []*os.File{null, null, null, theirs},
+		Sys: &syscall.SysProcAttr{Cloneflags: flags, AmbientCaps: jailCaps, Pdeathsig: unix.SIGKILL, Setsid: true},
+	}
+	if cfg.IDs == wire.IDSet {
+		attr.Sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: jailID, HostID: int(cfg.HostUID), Size: 1}}
+		attr.Sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: jailID, HostID: int(cfg.HostGID), Size: 1}}
+		attr.Sys.GidMappingsEnableSetgroups = true
+	}
+	do, release := p.starter.hold()
+	j := &jail{control: control, dead: make(chan struct{}), release: release}
+	do(func() { j.process, err = os.StartProcess(p.program.path, []string{"sbx-shim", "init"}, attr) })
+	_ = theirs.Close()
+	if err != nil {
+		release()
+		_ = control.Close()
+		return nil, err
+	}
+	go func() {
+		_, _ = j.process.Wait()
+		close(j.dead)
+		j.shut()
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = j.process.Kill() })
+	defer stop()
+	if before != nil {
+		err = before(j.process.Pid)
+	}
+	if err == nil {
+		_, err = control.Write(wire.Append(nil, wire.Setup, setup))
+	}
+	var f wire.Frame
+	if err == nil {
+		f, err = wire.NewReader(control, wire.FromSupervisor).Next()
+	}
+	switch {
+	case err != nil:
+	case f.Type == wire.Ready:
+		if j.workspace = control.TakeFile(); j.workspace == nil {
+			err = wire.ErrProtocol
+		}
+	case f.Type == wire.Failed:
+		failure, perr := wire.ParseFailure(f.Payload)
+		if err = perr; err == nil {
+			err = &jailError{failure.Detail, unix.Errno(failure.Errno)}
+		}
+	default:
+		err = wire.ErrProtocol
+	}
+	if err == nil && !stop() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		if kerr := j.kill(context.WithoutCancel(ctx)); kerr != nil {
+			err = errors.Join(err, kerr)
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the supervisor ended while it was being set up")
+		}
+		return nil, err
+	}
+	return j, nil
+}
+
+// jailError is a step of the set-up that the kernel refused.
+type jailError struct {
+	step  string
+	errno unix.Errno
+}
+
+func (e *jailError) Error() string { return e.step + ": " + e.errno.Error() }
+func (e *jailError) Unwrap() error { return e.errno }
+
+// jailCaps are what the supervisor needs inside its own user namespace. They mean
+// nothing outside it, and no command gets one.
+var jailCaps = []uintptr{
+	unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP,
+	unix.CAP_KILL, unix.CAP_SYS_PTRACE, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_CHROOT,
+}
+
+// alive reports whether commands can run.
+func (j *jail) alive() bool {
+	select {
+	case <-j.dead:
+		return false
+	default:
+		return true
+	}
+}
+
+// kill returns nil when every process of the jail is gone.
+func (j *jail) kill(ctx context.Context) error {
+	_ = j.process.Kill()
+	t := time.NewTimer(destroyLimit)
+	defer t.Stop()
+	select {
+	case <-j.dead:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return errors.New("processes of the sandbox do not die")
+	}
+}
+
+func (j *jail) shut() {
+	j.closeOnce.Do(func() {
+		_ = j.control.Close()
+		j.release()
+	})
+}
+
+// exec starts a command in the jail.
+func (j *jail) exec(ctx context.Context, req shim.Request) (*shim.Exec, error) {
+	conn, theirs, err := shim.SocketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	req.HandOver = func() error {
+		return j.control.WriteFiles(wire.Append(nil, wire.NewExec, nil), theirs)
+	}
+	return shim.Start(ctx, conn, req)
+}
+
+// systemPaths are read-only in every sandbox.
+var systemPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+
+// etcPaths is what programs need of /etc and what is no secret.
+var etcPaths = []string{
+	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "fonts",
+	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic", "mime.types", "os-release", "pki/ca-trust", "pki/tls",
+	"protocols", "rpc", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+}
+
+// devices of a jail.
+var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
+
+// masked files of /proc tell about the host.
+var masked = []string{"/proc/cmdline", "/proc/kcore", "/proc/keys", "/proc/sched_debug", "/proc/timer_list"}
+
+// jailConfig describes the jail of one sandbox.
+func (p *Provider) jailConfig(r *record, dir string) (*wire.Config, error) {
+	c := &wire.Config{
+		Jail: true, Loopback: r.Network != "default", Hostname: "sandbox", TagExecs: true,
+		UID: jailID, GID: jailID, HostUID: uint32(os.Geteuid()), HostGID: uint32(os.Getegid()), IDs: wire.IDMapSelf,
+		Root: r.Root, PIDs: uint64(r.pids(p.opts.PIDs)), Masked: masked,
+		Seccomp: p.seccomp.get(false, false),
+	}
+	if p.root {
+		c.IDs, c.HostUID, c.HostGID = wire.IDSet, r.UID, r.UID
+	}
+	for _, path := range systemPaths {
+		st, err := os.Lstat(path)
+		if err != nil {
+			continue
+		}
+		if st.Mode()&os.ModeSymlink != 0 {
+			if target, err := os.Readlink(path); err == nil {
+				c.Links = append(c.Links, wire.Link{Path: path, Target: target})
+			}
+			continue
+		}
+		c.Mounts = append(c.Mounts, wire.Mount{Source: path, Target: path, ReadOnly: true, NoDev: true})
+	}
+	for _, path := range p.opts.ReadOnlyPaths {
+		c.Mounts = append(c.Mounts, wire.Mount{Source: path, Target: path, ReadOnly: true, NoDev: true})
+	}
+	etc := etcPaths
+	if r.Network == "default" {
+		etc = append(append([]string(nil), etc...), "resolv.conf")
+	}
+	for _, name := range etc {
+		path := "/etc/" + name
+		st, err := os.Lstat(path)
+		if err != nil {
+			continue
+		}
+		if target, err := os.Readlink(path); st.Mode()&os.ModeSymlink != 0 && err == nil && name != "resolv.conf" && underUsr(target) {
+			c.Links = append(c.Links, wire.Link{Path: path, Target: target})
+			continue
+		}
+		c.Mounts = append(c.Mounts, wire.Mount{Source: path, Target: path, ReadOnly: true, NoDev: true, Optional: true})
+	}
+	for _, d := range devices {
+		c.Mounts = append(c.Mounts, wire.Mount{Source: "/dev/" + d, Target: "/dev/" + d})
+	}
+	c.Links = append(c.Links,
+		wire.Link{Path: "/dev/fd", Target: "/proc/self/fd"},
+		wire.Link{Path: "/dev/stdin", Target: "/proc/self/fd/0"},
+		wire.Link{Path: "/dev/stdout", Target: "/proc/self/fd/1"},
+		wire.Link{Path: "/dev/stderr", Target: "/proc/self/fd/2"},
+		wire.Link{Path: "/dev/ptmx", Target: "pts/ptmx"},
+	)
+	c.Files = []wire.File{
+		{Path: "/etc/passwd", Content: "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nsandbox:x:1000:1000::" + r.Root + ":/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"},
+		{Path: "/etc/group", Content: "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n"},
+		{Path: "/etc/hosts", Content: "127.0.0.1 localhost sandbox\n::1 localhost\n"},
+		{Path: "/etc/hostname", Content: "sandbox\n"},
+		{Path: "/etc/nsswitch.conf", Content: "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"},
+	}
+	c.Tmpfs = []wire.Tmpfs{{Path: "/tmp", Options: "mode=1777"}, {Path: "/dev/shm", Options: "mode=1777"}}
+	c.Mounts = append(c.Mounts, wire.Mount{Source: filepath.Join(dir, workspaceDir), Target: r.Root, NoDev: true})
+	for _, m := range r.Mounts {
+		c.Mounts = append(c.Mounts, wire.Mount{Source: m.HostPath, Target: m.Path, ReadOnly: m.ReadOnly, NoDev: true})
+	}
+	c.Rlimits = rlimits(r, p.cgroups != nil)
+	c.Landlock = p.jailDomain(r)
+	return c, nil
+}
+
+// checkTargets refuses roots and grants that would hide or need what the jail is
+// made of.
+func checkTargets(r *record) error {
+	targets := []string{r.Root}
+	for _, m := range r.Mounts {
+		targets = append(targets, m.Path)
+	}
+	for i, t := range targets {
+		if !strings.HasPrefix(t, "/") || filepath.Clean(t) != t || t == "/" || strings.ContainsRune(t, 0) {
+			return problem(provider.InvalidArgument, "create", t, "the path must be absolute, clean and not /")
+		}
+		for _, sys := range append([]string{"/proc", "/dev", "/etc", "/sys"}, systemPaths...) {
+			if t == sys || strings.HasPrefix(t, sys+"/") {
+				return problem(provider.InvalidArgument, "create", t, "the path lies in a directory of the system").remedy("use another, such as /workspace")
+			}
+		}
+		for j, o := range targets {
+			// A grant inside the root is fine: it is mounted after it.
+			if i != j && (t == o || (i == 0 && strings.HasPrefix(t, o+"/"))) {
+				return problem(provider.InvalidArgument, "create", t, "the path lies in, or is, that of another mount")
+			}
+		}
+	}
+	return nil
+}
+
+func underUsr(target string) bool {
+	return strings.HasPrefix(target, "/usr/") || strings.HasPrefix(target, "../usr/")
+}

@@ -1,0 +1,89 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sbxhost/sbxhost/provider"
+)
+
+// probePrefix starts the names of the directories that probes use.
+const probePrefix = "probe-"
+
+// probe tries a level for real: it makes a throw-away sandbox and runs a command
+// in it.
+func (p *Provider) probe(l Level) error {
+	switch l {
+	case LevelNone:
+		return nil
+	case LevelLandlock:
+		if p.abi < requiredABI {
+			return fmt.Errorf("the kernel has Landlock ABI %d, and %d is needed", p.abi, requiredABI)
+		}
+	case LevelNamespaces:
+	default:
+		return fmt.Errorf("unknown level %q", l)
+	}
+	dir, err := os.MkdirTemp(p.opts.StateDir, probePrefix)
+	if err != nil {
+		return err
+	}
+	defer removeAll(dir) //nolint:errcheck // what is left is empty and removed with the next
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	t := p.trial(l)
+	r := &record{ID: filepath.Base(dir), Root: "/workspace", Network: "none", Level: l}
+	if p.root {
+		r.UID = p.ids.of(r.ID)
+	}
+	s := &sandbox{p: t, record: r, dir: dir, bare: map[*watcher]struct{}{}}
+	for _, d := range []string{workspaceDir, tmpDir} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			return err
+		}
+		if p.root {
+			if err := os.Lchown(filepath.Join(dir, d), int(r.UID), int(r.UID)); err != nil {
+				return err
+			}
+		}
+	}
+	if p.root && l != LevelNamespaces {
+		if err := os.Chmod(dir, 0o711); err != nil {
+			return err
+		}
+	}
+	if err := s.start(ctx); err != nil {
+		return plain(err)
+	}
+	defer s.destroyProcesses(ctx) //nolint:errcheck // its processes are gone or the next step says so
+	proc, err := s.Exec(ctx, provider.ExecRequest{Args: []string{"/bin/sh", "-c", "exit 42"}})
+	if err != nil {
+		return plain(err)
+	}
+	exit, err := proc.Wait(ctx)
+	if err != nil {
+		return plain(err)
+	}
+	if exit.Kind != provider.ExitExited || exit.Code != 42 {
+		return fmt.Errorf("a trial command ended with %s %d %s", exit.Kind, exit.Code, exit.Signal)
+	}
+	return nil
+}
+
+// trial is a Provider of its own that shares what is already known.
+func (p *Provider) trial(l Level) *Provider {
+	return &Provider{opts: p.opts, level: l, abi: p.abi, root: p.root, ids: p.ids, program: p.program}
+}
+
+// plain takes the wrapping off that only matters to callers of a provider.
+func plain(err error) error {
+	var pe *provider.Error
+	if errors.As(err, &pe) && pe.Err != nil {
+		return fmt.Errorf("%s: %w", pe.Message, pe.Err)
+	}
+	return err
+}

@@ -1,0 +1,378 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sbxhost/sbxhost/provider"
+	"golang.org/x/sys/unix"
+)
+
+// sandbox is one sandbox: live, or what a dead one left on disk.
+type sandbox struct {
+	p      *Provider
+	record *record
+	dir    string
+	lock   *os.File
+	group  *cgroup
+	jail   *jail // LevelNamespaces
+	ttl    *time.Timer
+
+	mu       sync.Mutex
+	bare     map[*watcher]struct{} // LevelLandlock and LevelNone: one supervisor each
+	live     bool
+	reason   string
+	starting sync.WaitGroup // execs that are being started
+	root     *os.File       // of the files
+}
+
+// Create implements provider.Provider.
+func (p *Provider) Create(ctx context.Context, req provider.CreateRequest) (provider.Sandbox, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, ctxProblem("create", req.Name, err, provider.AppliedNo)
+	}
+	r, err := p.newRecord(req)
+	if err != nil {
+		return nil, err
+	}
+	release, err := p.claim(ctx, r.ID)
+	if err != nil {
+		return nil, ctxProblem("create", r.ID, err, provider.AppliedNo)
+	}
+	defer release()
+
+	p.mu.Lock()
+	s := p.sandboxes[r.ID]
+	p.mu.Unlock()
+	if s != nil {
+		if s.record.Digest != r.Digest {
+			return nil, problem(provider.Conflict, "create", r.ID, "a sandbox of this session exists and was made from another request").remedy("destroy it, or use another session")
+		}
+		if s.alive() {
+			return s, nil
+		}
+		if err := s.destroyProcesses(ctx); err != nil {
+			return nil, err
+		}
+		return p.bringUp(ctx, s)
+	}
+	s, err = p.prepare(r)
+	if err != nil {
+		return nil, err
+	}
+	return p.bringUp(ctx, s)
+}
+
+// newRecord checks a request.
+func (p *Provider) newRecord(req provider.CreateRequest) (*record, error) {
+	refuse := func(what, remedy string) error {
+		return problem(provider.Unsupported, "create", req.Name, what).remedy(remedy)
+	}
+	switch {
+	case !validID(req.SessionID):
+		return nil, problem(provider.InvalidArgument, "create", req.Name, "the session id is not made of letters, digits, - and _")
+	case req.Transport == provider.TransportCreate || req.Protected.Len() > 0:
+		return nil, refuse("local has no creation environment", "use the exec transport")
+	case req.User != "":
+		return nil, refuse("local cannot run as another user", "leave user out of the manifest")
+	case req.Start == "image":
+		return nil, refuse("local has no images to start", "use start: idle")
+	case len(req.Ports) > 0:
+		return nil, refuse("local publishes no ports", "leave ports out of the manifest, or use --provider docker")
+	case req.Network != "none" && req.Network != "default":
+		return nil, problem(provider.InvalidArgument, "create", req.Name, "network is neither none nor default")
+	case req.Network == "default" && !p.opts.AllowNetwork:
+		return nil, problem(provider.Unsupported, "create", req.Name, "network default is off for local sandboxes").remedy("set " + Setting + ": true in the host's configuration, or use network: none")
+	case len(req.Mounts) > 0 && p.level != LevelNamespaces:
+		return nil, refuse("path grants need level namespaces, and this machine allows "+string(p.level), "leave pathGrants out, or use --provider docker")
+	case req.Resources.CPUs > 0 && p.describe.Features.CPUs == provider.SupportNone:
+		return nil, refuse("there is no cgroup to limit cpus with", "leave resources.cpus out, run as root, or use --provider docker")
+	case req.Resources.CPUs < 0 || req.Resources.MemoryMiB < 0 || req.Resources.PIDs < 0 || req.Resources.DiskMiB < 0:
+		return nil, problem(provider.InvalidArgument, "create", req.Name, "a resource limit is negative")
+	}
+	r := &record{
+		Version: 1, ID: req.SessionID, Name: req.Name, Digest: req.Digest, Labels: req.Labels, Root: req.Root,
+		Network: req.Network, Level: p.level, Resources: req.Resources, Mounts: req.Mounts, CreatedAt: time.Now().UTC(),
+		TTL: req.TTL,
+	}
+	if r.Name == "" {
+		r.Name = provider.NamePrefix + r.ID
+	}
+	if p.root {
+		r.UID = p.ids.of(r.ID)
+	}
+	if err := checkTargets(r); err != nil {
+		return nil, err
+	}
+	for _, m := range r.Mounts {
+		if st, err := os.Stat(m.HostPath); err != nil || !filepath.IsAbs(m.HostPath) {
+			return nil, problem(provider.InvalidArgument, "create", m.Path, "the granted host path is not there").cause(errors.Unwrap(err))
+		} else if !st.IsDir() && !st.Mode().IsRegular() {
+			return nil, problem(provider.InvalidArgument, "create", m.Path, "the granted host path is neither a directory nor a file")
+		}
+	}
+	return r, nil
+}
+
+// prepare makes, or takes over, a sandbox's directory.
+func (p *Provider) prepare(r *record) (*sandbox, error) {
+	dir := filepath.Join(p.opts.StateDir, r.ID)
+	internal := func(what string, err error) error {
+		code := provider.Internal
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EMFILE) {
+			code = provider.ResourceExhausted
+		}
+		return problem(code, "create", r.ID, what).cause(err).applied(provider.AppliedUnknown)
+	}
+	fresh := true
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if !os.IsExist(err) {
+			return nil, internal("the sandbox's directory cannot be made", err)
+		}
+		fresh = false
+	}
+	lock, err := lockDir(dir)
+	if errors.Is(err, errHeld) {
+		return nil, problem(provider.Conflict, "create", r.ID, "a sandbox of this session runs in another process")
+	} else if err != nil {
+		return nil, internal("the sandbox cannot be locked", err)
+	}
+	s := &sandbox{p: p, record: r, dir: dir, lock: lock, bare: map[*watcher]struct{}{}}
+	if !fresh {
+		old, err := readRecord(p.opts.StateDir, r.ID)
+		switch {
+		case err == nil && old.Digest != r.Digest:
+			_ = lock.Close()
+			return nil, problem(provider.Conflict, "create", r.ID, "a sandbox of this session exists and was made from another request").remedy("destroy it, or use another session")
+		case err == nil:
+			// The same request: go on with its files.
+			s.record = old
+			old.Level, old.TTL = p.level, r.TTL
+		}
+	}
+	r = s.record
+	for _, d := range []string{workspaceDir, tmpDir} {
+		if d == tmpDir && p.level == LevelNamespaces {
+			continue
+		}
+		path := filepath.Join(dir, d)
+		if err := os.Mkdir(path, 0o700); err != nil && !os.IsExist(err) {
+			s.abandon()
+			return nil, internal("the workspace cannot be made", err)
+		}
+		if p.root {
+			if err := os.Lchown(path, int(r.UID), int(r.UID)); err != nil {
+				s.abandon()
+				return nil, internal("the workspace cannot be given to its user", err)
+			}
+		}
+	}
+	if p.root && p.level != LevelNamespaces {
+		// The workload goes there by its path.
+		if err := os.Chmod(dir, 0o711); err != nil {
+			s.abandon()
+			return nil, internal("the sandbox's directory cannot be opened to its user", err)
+		}
+	}
+	if err := writeRecord(dir, r); err != nil {
+		s.abandon()
+		return nil, internal("the sandbox's record cannot be written", err)
+	}
+	return s, nil
+}
+
+// abandon removes what a failed create made; what it cannot remove is listed as
+// stopped.
+func (s *sandbox) abandon() {
+	_ = removeAll(s.dir)
+	_ = s.lock.Close()
+}
+
+// bringUp starts what runs commands.
+func (p *Provider) bringUp(ctx context.Context, s *sandbox) (provider.Sandbox, error) {
+	err := s.start(ctx)
+	if err != nil {
+		if derr := s.destroy(context.WithoutCancel(ctx)); derr != nil {
+			var pe *provider.Error
+			if errors.As(err, &pe) {
+				pe.Applied = provider.AppliedUnknown
+			}
+		}
+		return nil, err
+	}
+	p.mu.Lock()
+	p.sandboxes[s.record.ID] = s
+	p.mu.Unlock()
+	return s, nil
+}
+
+func (s *sandbox) start(ctx context.Context) error {
+	r := s.record
+	memory, cpus := r.Resources.MemoryMiB<<20, r.Resources.CPUs
+	if s.p.cgroups != nil && (memory > 0 || cpus > 0) {
+		g, err := s.p.cgroups.make(r.Name, memory, cpus)
+		if err != nil {
+			return problem(provider.Internal, "create", r.ID, "the limits cannot be set").cause(err)
+		}
+		s.group = g
+	}
+	if s.p.level == LevelNamespaces {
+		cfg, err := s.p.jailConfig(r, s.dir)
+		if err != nil {
+			return problem(provider.Internal, "create", r.ID, "the jail cannot be described").cause(err)
+		}
+		var enter func(int) error
+		if s.group != nil {
+			enter = s.group.enter
+		}
+		j, err := s.p.startJail(ctx, cfg, r.Network == "default", enter)
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctxProblem("create", r.ID, ctx.Err(), provider.AppliedNo)
+			}
+			return problem(provider.Internal, "create", r.ID, "the jail cannot be set up").cause(err)
+		}
+		s.jail, s.root = j, j.workspace
+	} else {
+		root, err := os.Open(filepath.Join(s.dir, workspaceDir))
+		if err != nil {
+			return problem(provider.Internal, "create", r.ID, "the workspace cannot be opened").cause(err)
+		}
+		s.root = root
+	}
+	s.mu.Lock()
+	s.live, s.reason = true, ""
+	s.mu.Unlock()
+	if r.TTL > 0 {
+		s.ttl = time.AfterFunc(r.TTL, func() {
+			_ = s.stop(context.Background(), "its time to live passed")
+		})
+	}
+	return nil
+}
+
+// stopped is a sandbox without processes.
+func (p *Provider) stopped(r *record) (provider.Sandbox, error) {
+	return &sandbox{p: p, record: r, dir: filepath.Join(p.opts.StateDir, r.ID), reason: "its host process ended"}, nil
+}
+
+// alive reports whether commands can be started.
+func (s *sandbox) alive() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live && (s.jail == nil || s.jail.alive())
+}
+
+// stop ends every process and refuses new ones.
+func (s *sandbox) stop(ctx context.Context, reason string) error {
+	s.mu.Lock()
+	if s.live {
+		s.live, s.reason = false, reason
+	}
+	var watchers []*watcher
+	for w := range s.bare {
+		watchers = append(watchers, w)
+	}
+	s.mu.Unlock()
+	if s.jail != nil {
+		return s.jail.kill(ctx)
+	}
+	s.starting.Wait()
+	s.mu.Lock()
+	watchers = watchers[:0]
+	for w := range s.bare {
+		watchers = append(watchers, w)
+	}
+	s.mu.Unlock()
+	var first error
+	for _, w := range watchers {
+		if err := w.end(ctx); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// destroyProcesses ends everything that runs and what limits it.
+func (s *sandbox) destroyProcesses(ctx context.Context) error {
+	if s.ttl != nil {
+		s.ttl.Stop()
+	}
+	if err := s.stop(ctx, "it was destroyed"); err != nil {
+		if ctx.Err() != nil {
+			return ctxProblem("destroy", s.record.ID, ctx.Err(), provider.AppliedUnknown)
+		}
+		return problem(provider.Unavailable, "destroy", s.record.ID, "its processes do not end").cause(err).remedy("try again").applied(provider.AppliedUnknown)
+	}
+	if s.root != nil {
+		_ = s.root.Close()
+	}
+	if s.group != nil {
+		if err := s.group.remove(); err != nil {
+			return problem(provider.Unavailable, "destroy", s.record.ID, "its cgroup cannot be removed").cause(err).remedy("try again").applied(provider.AppliedUnknown)
+		}
+		s.group = nil
+	}
+	return nil
+}
+
+// destroy removes everything of the sandbox and checks that it is gone.
+func (s *sandbox) destroy(ctx context.Context) error {
+	if err := s.destroyProcesses(ctx); err != nil {
+		return err
+	}
+	if err := removeAll(s.dir); err != nil {
+		return problem(provider.Internal, "destroy", s.record.ID, "its files cannot be removed").cause(err).applied(provider.AppliedUnknown)
+	}
+	if _, err := os.Lstat(s.dir); !os.IsNotExist(err) {
+		return problem(provider.Internal, "destroy", s.record.ID, "its directory is still there").cause(err).applied(provider.AppliedUnknown)
+	}
+	if s.lock != nil {
+		_ = s.lock.Close()
+		s.lock = nil
+	}
+	return nil
+}
+
+// Ref implements provider.Sandbox.
+func (s *sandbox) Ref() provider.Ref { return provider.Ref{ID: s.record.ID} }
+
+// Status implements provider.Sandbox.
+func (s *sandbox) Status(ctx context.Context) (provider.Status, error) {
+	if err := ctx.Err(); err != nil {
+		return provider.Status{}, ctxProblem("status", s.record.ID, err, provider.AppliedNo)
+	}
+	st := provider.Status{State: provider.StateStopped, Unenforced: s.unenforced()}
+	s.mu.Lock()
+	st.Reason = s.reason
+	s.mu.Unlock()
+	if s.alive() {
+		st.State = provider.StateRunning
+	} else if _, err := os.Lstat(s.dir); os.IsNotExist(err) {
+		st.State = provider.StateGone
+	} else if st.Reason == "" {
+		st.Reason = "its supervisor ended"
+	}
+	return st, nil
+}
+
+// unenforced lists wishes that are accepted and not enforced.
+func (s *sandbox) unenforced() []string {
+	var out []string
+	r := s.record.Resources
+	if r.DiskMiB > 0 {
+		out = append(out, "resources.diskMiB: not limited")
+	}
+	if r.MemoryMiB > 0 && s.p.cgroups == nil {
+		out = append(out, fmt.Sprintf("resources.memoryMiB: %d MiB of address space for each process, not for all together", r.MemoryMiB))
+	}
+	if s.p.level != LevelNamespaces && !s.p.root {
+		out = append(out, "resources.pids: counted over all processes of this user")
+	}
+	return out
+}

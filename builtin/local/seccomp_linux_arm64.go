@@ -1,0 +1,4 @@
+package local
+
+// refusedHere are system calls that only this architecture has.
+var refusedHere []uint32

@@ -1,0 +1,158 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"syscall"
+	"unsafe"
+
+	"github.com/sbxhost/sbxhost/internal/shim/wire"
+	"golang.org/x/sys/unix"
+)
+
+// confinement is what every command of this supervisor is put under. It is made
+// once; each command enters a Landlock domain of its own from the one ruleset.
+type confinement struct {
+	landlock uintptr
+	seccomp  *sockFprog
+	program  []byte
+	rlimits  []rlimit
+}
+
+func (s *supervisor) prepareConfinement() error {
+	c := &s.confine
+	c.landlock = noFD
+	if l := s.cfg.Landlock; l.FS|l.Net|l.Scoped != 0 {
+		fd, err := ruleset(l)
+		if err != nil {
+			return err
+		}
+		c.landlock = uintptr(fd)
+	}
+	if n := len(s.cfg.Seccomp); n > 0 {
+		c.program = s.cfg.Seccomp
+		c.seccomp = &sockFprog{n: uint16(n / 8), filter: unsafe.Pointer(unsafe.SliceData(c.program))}
+	}
+	for _, r := range s.cfg.Rlimits {
+		c.rlimits = append(c.rlimits, rlimit{uintptr(r.Resource), [2]uint64{r.Soft, r.Hard}})
+	}
+	if s.cfg.PIDs > 0 {
+		n := s.cfg.PIDs
+		if s.cfg.Jail {
+			n += ownThreads()
+		}
+		c.rlimits = append(c.rlimits, rlimit{unix.RLIMIT_NPROC, [2]uint64{n, n}})
+	}
+	if !s.cfg.Unconfined {
+		if err := dropBounding(); err != nil {
+			return err
+		}
+		if !s.cfg.Jail {
+			return keepCaps(unix.CAP_KILL, unix.CAP_SETUID, unix.CAP_SETGID)
+		}
+	}
+	return nil
+}
+
+// ownThreads is what this process adds to its user's count.
+func ownThreads() uint64 {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/self/task", &st); err != nil || st.Nlink < 3 {
+		return 8
+	}
+	return uint64(st.Nlink) - 2
+}
+
+// dropBounding empties the bounding set where we may: without the capability
+// for it there is nothing that could be gained either, for no-new-privileges
+// holds for every command.
+func dropBounding() error {
+	for c := uintptr(0); c <= 63; c++ {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
+			if err == unix.EINVAL || err == unix.EPERM {
+				break
+			}
+			return step("bounding set", err)
+		}
+	}
+	_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
+	if e != 0 {
+		return step("ambient set", e)
+	}
+	return nil
+}
+
+// keepCaps gives all capabilities up but those of the list that we have.
+func keepCaps(keep ...uint) error {
+	var data [2]unix.CapUserData
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if err := unix.Capget(&h, &data[0]); err != nil {
+		return step("capabilities", err)
+	}
+	var mask [2]uint32
+	for _, c := range keep {
+		mask[c/32] |= 1 << (c % 32)
+	}
+	for i := range data {
+		data[i].Effective &= mask[i]
+		data[i].Permitted &= mask[i]
+		data[i].Inheritable = 0
+	}
+	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&h)), uintptr(unsafe.Pointer(&data[0])), 0)
+	if e != 0 {
+		return step("capabilities", e)
+	}
+	return nil
+}
+
+type landlockAttr struct{ fs, net, scoped uint64 }
+
+type landlockPath struct {
+	access uint64
+	fd     int32
+}
+
+// fileAccess are the rights that mean something on a file that is no directory.
+const fileAccess = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+	unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+
+func ruleset(l wire.Landlock) (int, error) {
+	attr := landlockAttr{l.FS, l.Net, l.Scoped}
+	size := unsafe.Sizeof(attr) // older kernels take a shorter record
+	if l.Scoped == 0 {
+		size = 16
+		if l.Net == 0 {
+			size = 8
+		}
+	}
+	fd, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	if e != 0 {
+		return -1, step("landlock ruleset", e)
+	}
+	for _, r := range l.Rules {
+		p, err := unix.Open(r.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			if os.IsNotExist(err) || err == unix.EACCES {
+				continue // not there for the workload either
+			}
+			return -1, step("landlock rule "+r.Path, err)
+		}
+		var st unix.Stat_t
+		access := r.Access & l.FS
+		if err = unix.Fstat(p, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			access &= fileAccess
+		}
+		if err == nil && access != 0 {
+			rule := landlockPath{access, int32(p)}
+			if _, _, e := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, fd, 1, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); e != 0 {
+				err = e
+			}
+		}
+		_ = unix.Close(p)
+		if err != nil {
+			return -1, step("landlock rule "+r.Path, err)
+		}
+	}
+	return int(fd), nil
+}
