@@ -96,7 +96,7 @@ func (a *app) report(err error, command string) int {
 				d.Pairs = append(d.Pairs, pair{p.Destination, p.Source})
 			}
 		}
-		_ = a.printJSON(failure{d}) //nolint:errcheck // the exit code still tells
+		_ = a.printJSON(failure{d}) // the exit code still tells
 	}
 	_, _ = fmt.Fprintf(a.stderr, "%s %s\n", a.colour("31", "sbxhost:"), message)
 	for _, line := range fix {

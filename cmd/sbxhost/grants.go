@@ -69,7 +69,7 @@ it. Reads no value, starts nothing. Exit code 1 if any reference would fail.`,
 			defer func() {
 				c, cancel := cleanupContext(cmd.Context())
 				defer cancel()
-				_ = h.Close(c) //nolint:errcheck // nothing was made
+				_ = h.Close(c) // nothing was made
 			}()
 			req := host.CheckRequest{Manifest: m, Provider: b.name, Transport: t}
 			if pairs = append(pairs, secrets...); len(pairs) > 0 {
@@ -126,13 +126,13 @@ func (a *app) printGrants(r host.GrantReport) error {
 	}
 	a.printf("\n")
 	w := tabwriter.NewWriter(a.stdout, 0, 4, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "DESTINATION\tSOURCE\tGRANTED\tSET\tRESULT") //nolint:errcheck // Flush reports it
+	_, _ = fmt.Fprintln(w, "DESTINATION\tSOURCE\tGRANTED\tSET\tRESULT") // Flush reports it
 	for _, ref := range r.References {
 		result := "ok"
 		if !ref.OK {
 			result = "fails: " + ref.Reason
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", ref.Destination, ref.Source, yes(ref.Granted), ref.Set, result) //nolint:errcheck // Flush reports it
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", ref.Destination, ref.Source, yes(ref.Granted), ref.Set, result) // Flush reports it
 	}
 	return w.Flush()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"syscall"
@@ -143,7 +142,7 @@ func (a *app) exec(ctx context.Context, s *host.Session, p *plan) (res *host.Res
 		defer a.followSize(func(cols, rows uint16) {
 			c, cancel := cleanupContext(ctx)
 			defer cancel()
-			_ = proc.Resize(c, cols, rows) //nolint:errcheck // a missed resize is not worth a message in a raw terminal
+			_ = proc.Resize(c, cols, rows) // a missed resize is not worth a message in a raw terminal
 		})()
 	}
 	var once sync.Once
@@ -184,7 +183,7 @@ func (a *app) copyEvents(proc *host.Process, kill func()) (res *host.Result, bro
 		if a.json || broken {
 			continue
 		}
-		var w io.Writer = a.stdout
+		w := a.stdout
 		if ev.Stream == host.Stderr {
 			w = a.stderr
 		}

@@ -19,7 +19,7 @@ func (a *app) raw() (restore func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the terminal: %w", err)
 	}
-	return func() { _ = term.Restore(fd, old) }, nil //nolint:errcheck // nothing more can be done
+	return func() { _ = term.Restore(fd, old) }, nil // nothing more can be done
 }
 
 // size returns our terminal's size, 80×24 without one.
