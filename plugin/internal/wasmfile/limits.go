@@ -18,7 +18,7 @@ type Limits struct {
 	Nesting          uint64 // depth of them; default 2,048
 	Branches         uint64 // branch edges of one function; default 32,768
 	LocalsTimesJoins uint64 // Function.Work of one function; default 65,536
-	TotalWork        uint64 // of all functions, see Function.cost; default 8,000,000
+	TotalWork        uint64 // of all functions, see Function.cost; default 6,000,000
 	BranchTable      uint64 // targets of one br_table; default 16,384
 	Tables           uint64 // default 4
 	TableElements    uint64 // minimum of one table; default 65,536
@@ -57,7 +57,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.Nesting, 2048)
 	def(&l.Branches, 1<<15)
 	def(&l.LocalsTimesJoins, 1<<16)
-	def(&l.TotalWork, 8_000_000)
+	def(&l.TotalWork, 6_000_000)
 	def(&l.BranchTable, 1<<14)
 	def(&l.Tables, 4)
 	def(&l.TableElements, 1<<16)

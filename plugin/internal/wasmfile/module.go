@@ -177,7 +177,7 @@ type Function struct {
 
 // cost is Work with a penalty that grows with it: the time a compiler takes is
 // not linear in the size of one function, but is in the number of functions.
-func (f *Function) cost() uint64 { return f.Work + f.Work*f.Work/(1<<14) }
+func (f *Function) cost() uint64 { return f.Work + f.Work*f.Work/(1<<13) }
 
 // Custom is one custom section. Payload aliases Module.Bytes.
 type Custom struct {
