@@ -88,7 +88,8 @@ func validRefID(id string) error {
 		return refError("ref id is not valid UTF-8")
 	}
 	for _, r := range id {
-		if !unicode.IsPrint(r) {
+		// U+FFFD is what a decoder makes of broken text: two ids would become one.
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return refError("ref id holds a character that cannot be printed")
 		}
 	}
