@@ -63,8 +63,11 @@ type Config struct {
 	UDP []string `json:"udp,omitempty"`
 	// HostInterface is the name of a network interface of the host, not lo.
 	HostInterface string `json:"hostInterface,omitempty"`
-	// HostTTY is the path of a terminal of the host.
-	HostTTY string `json:"hostTTY,omitempty"`
+	// HostTTY is the path of a terminal of the host, HostTTYDevice the device
+	// number of the file system it is in: a sandbox may have a terminal of that
+	// path too.
+	HostTTY       string `json:"hostTTY,omitempty"`
+	HostTTYDevice uint64 `json:"hostTTYDevice,omitempty"`
 	// ShmKey and MsgKey are System V keys of a segment and a queue of the host,
 	// SemKey of a semaphore set, MQueue the name of a POSIX queue, ShmFile of a
 	// file in /dev/shm.

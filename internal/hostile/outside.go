@@ -235,6 +235,9 @@ func (o *Outside) terminal() {
 	o.must(err)
 	o.config.HostTTY = fmt.Sprintf("/dev/pts/%d", n)
 	o.must(os.Chmod(o.config.HostTTY, 0o666))
+	var st unix.Stat_t
+	o.must(unix.Stat(o.config.HostTTY, &st))
+	o.config.HostTTYDevice = st.Dev
 }
 
 // start runs a victim until the end of the test.

@@ -26,7 +26,7 @@ func deviceAttempts() []attempt {
 	}
 	list = append(list, opens("device-kmsg-read", "/dev/kmsg", unix.O_RDONLY), opens("device-kmsg-write", "/dev/kmsg", unix.O_WRONLY))
 	for _, f := range []string{
-		"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname", "/proc/sys/kernel/ns_last_pid",
+		"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname",
 		"/proc/sys/vm/drop_caches", "/proc/sys/vm/overcommit_memory", "/proc/sys/fs/binfmt_misc/register", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/kernel/yama/ptrace_scope",
 		"/proc/sysrq-trigger", "/proc/mtrr", "/proc/self/setgroups",
 		"/sys/kernel/uevent_helper", "/sys/power/state", "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/module/kernel/parameters/panic", "/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/release_agent",
@@ -80,6 +80,16 @@ func deviceAttempts() []attempt {
 		mknod("mknod-char-mem", unix.S_IFCHR, unix.Mkdev(1, 1)),
 		mknod("mknod-char-kmsg", unix.S_IFCHR, unix.Mkdev(1, 11)),
 		mknod("mknod-block", unix.S_IFBLK, unix.Mkdev(8, 0)),
+		attempt{"write-proc-sys-kernel-ns_last_pid", func(*hostile.Config) hostile.Result {
+			// Anybody may open it; the permission is asked for at the write, and the
+			// number looked at after that.
+			fd, err := unix.Open("/proc/sys/kernel/ns_last_pid", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return judge(err, "opened")
+			}
+			_, err = unix.Write(fd, []byte("x"))
+			return judge(err, "wrote", unix.EINVAL)
+		}},
 		attempt{"cgroup-leave", func(*hostile.Config) hostile.Result {
 			return eachCgroup(func(dir string) hostile.Result {
 				fd, err := unix.Open(filepath.Join(dir, "cgroup.procs"), unix.O_WRONLY|unix.O_CLOEXEC, 0)

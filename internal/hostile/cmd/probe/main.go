@@ -130,7 +130,7 @@ func runOne(name, config, inherited string) hostile.Result {
 			r.Detail = "no answer in time"
 		case ws.Signal() == syscall.SIGSYS:
 			r.Outcome, r.Detail = hostile.Refused, "killed by the system call filter"
-		case ws.Signal() == syscall.SIGKILL && name == "memory-bomb":
+		case ws.Signal() == syscall.SIGKILL && (name == "memory-bomb" || strings.HasPrefix(name, "fill-")):
 			r.Outcome, r.Detail = hostile.Refused, "killed for its memory"
 		default:
 			r.Detail = "killed by " + ws.Signal().String()

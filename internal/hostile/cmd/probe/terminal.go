@@ -75,5 +75,9 @@ func hostTTY(c *hostile.Config, f func(fd int) error) hostile.Result {
 		return judge(err, "opened", unix.EIO)
 	}
 	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Dev != c.HostTTYDevice {
+		return refused("another terminal of that path")
+	}
 	return judge(f(fd), "reached the host's terminal")
 }
