@@ -38,8 +38,9 @@ type shared struct {
 	merging bool
 	left    uint64
 	escape  bool
-	markers []byte  // every marker, each followed by a NUL
-	fresh   []*name // markers not yet looked at for collisions
+	markers []byte          // every marker, each followed by a NUL
+	grams   [1 << 10]uint64 // bitmap of the four-byte pieces of markers
+	fresh   []*name         // markers not yet looked at for collisions
 	refused []Refused
 	retired map[string]bool
 	secrets int
@@ -202,6 +203,10 @@ func (sh *shared) name(text string) *name {
 	if clean(text) {
 		n.marker = markerStart + text + "]"
 		sh.markers = append(append(sh.markers, n.marker...), 0)
+		for i := range len(n.marker) - shortFloor + 1 {
+			h := gramHash(n.marker[i:])
+			sh.grams[h>>6] |= 1 << (h & 63)
+		}
 		sh.fresh = append(sh.fresh, n)
 	}
 	sh.names[text] = n
@@ -254,7 +259,15 @@ func (sh *shared) merge(all []needle) {
 
 // collide makes every marker in which a needle occurs the plain one.
 func (sh *shared) collide(text string) {
-	if len(text) > len(markerStart)+maxName+1 || !bytes.Contains(sh.markers, []byte(text)) {
+	if len(text) > len(markerStart)+maxName+1 {
+		return
+	}
+	for i := range len(text) - shortFloor + 1 {
+		if h := gramHash(text[i:]); sh.grams[h>>6]&(1<<(h&63)) == 0 {
+			return
+		}
+	}
+	if !bytes.Contains(sh.markers, []byte(text)) {
 		return
 	}
 	for _, n := range sh.names {
@@ -262,6 +275,11 @@ func (sh *shared) collide(text string) {
 			n.plain.Store(true)
 		}
 	}
+}
+
+// gramHash hashes the first four bytes of s.
+func gramHash(s string) uint32 {
+	return (uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24) * 0x9E3779B1 >> 16
 }
 
 // compile builds an engine, or none for no needles.
