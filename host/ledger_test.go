@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sbxhost/sbxhost/ledger"
 )
@@ -18,3 +19,8 @@ func (p putHook) Put(ctx context.Context, r ledger.Record) error {
 	p.f()
 	return p.Ledger.Put(ctx, r)
 }
+
+// brokenLedger cannot write.
+type brokenLedger struct{ ledger.Ledger }
+
+func (brokenLedger) Put(context.Context, ledger.Record) error { return errors.New("disk full") }
