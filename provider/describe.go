@@ -158,7 +158,13 @@ func unsupported(d Description, op string, missing []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
+	remedy := "leave it out, or use a provider that can"
+	for _, m := range missing {
+		if r, ok := d.Remedies[m]; ok {
+			remedy = r + "; or " + remedy
+		}
+	}
 	return &Error{Code: Unsupported, Op: op, Provider: d.Name, Applied: AppliedNo,
 		Message: "this provider cannot give " + strings.Join(missing, ", "),
-		Remedy:  "leave it out, or use a provider that can"}
+		Remedy:  remedy}
 }

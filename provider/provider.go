@@ -306,6 +306,9 @@ type Description struct {
 	RefusedDestinations []string         `json:"refusedDestinations,omitempty"`
 	Exec                ExecCapabilities `json:"exec"`
 	Features            Features         `json:"features"`
+	// Remedies says, by the wish as CheckCreate names it ("network: default"),
+	// how the operator can get what Features refuse here. May be nil.
+	Remedies map[string]string `json:"remedies,omitempty"`
 	// DefaultNetwork is used when a manifest does not say: "none" or "default".
 	DefaultNetwork string `json:"defaultNetwork"`
 	// Survives says whether sandboxes outlive the host process, so that Open

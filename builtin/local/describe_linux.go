@@ -25,6 +25,8 @@ func (p *Provider) description() provider.Description {
 	}
 	if p.opts.AllowNetwork {
 		d.Features.NetworkDefault = provider.SupportEnforced
+	} else {
+		d.Remedies = map[string]string{"network: default": "set " + Setting + ": true in the host's configuration"}
 	}
 	if p.cgroups != nil && p.level == LevelNamespaces {
 		d.Features.MemoryMiB, d.Features.CPUs = provider.SupportEnforced, provider.SupportEnforced
