@@ -558,7 +558,7 @@ func TestPrintingABindingShowsNamesOnly(t *testing.T) {
 
 type bytesT struct{ bytes.Buffer }
 
-func (b *bytesT) Errorf(format string, args ...any) { fmt.Fprintf(b, format, args...) }
+func (b *bytesT) Errorf(format string, args ...any) { _, _ = fmt.Fprintf(b, format, args...) }
 
 func TestValuesLimits(t *testing.T) {
 	t.Parallel()

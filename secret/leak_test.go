@@ -160,7 +160,7 @@ func printers() map[string]func(any) string {
 // recorder collects what testify would print.
 type recorder struct{ bytes.Buffer }
 
-func (r *recorder) Errorf(format string, args ...any) { fmt.Fprintf(r, format, args...) }
+func (r *recorder) Errorf(format string, args ...any) { _, _ = fmt.Fprintf(r, format, args...) }
 
 func TestNoPrinterShowsASecret(t *testing.T) {
 	t.Parallel()
