@@ -330,10 +330,20 @@ func (r *recorder) guard(name string, f func()) {
 		switch v := recover().(type) {
 		case nil, stop:
 		case runtime.Error:
-			r.Errorf("%s: panic: %s\n%s", name, v.Error(), debug.Stack())
+			r.Errorf("%s: panic: %s\n%s", name, v.Error(), where())
 		default:
-			r.Errorf("%s: panic with a value of type %T\n%s", name, v, debug.Stack())
+			r.Errorf("%s: panic with a value of type %T\n%s", name, v, where())
 		}
 	}()
 	f()
+}
+
+// where returns the part of the stack that says where a panic came from.
+func where() string {
+	_, after, ok := strings.Cut(string(debug.Stack()), "\npanic(")
+	lines := strings.Split(after, "\n")
+	if !ok || len(lines) < 3 {
+		return string(debug.Stack())
+	}
+	return strings.Join(lines[2:min(len(lines), 12)], "\n")
 }

@@ -44,7 +44,7 @@ func ShellCommands(shell ...string) Commands {
 		Dir:      func() Command { return run(`pwd`) },
 		User:     func() Command { return run(`id -un 2>/dev/null || id -u`) },
 		ReadFile: func(name string) Command { return run(`exec cat "$1"`, "sh", name) },
-		Append:   func(file, line string) Command { return run(`echo "$2" >> "$1"`, "sh", file, line) },
+		Append:   func(file, line string) Command { return run(`printf '%s\n' "$2" >> "$1"`, "sh", file, line) },
 		Symlink:  func(target, name string) Command { return run(`exec ln -s "$1" "$2"`, "sh", target, name) },
 		PrintSleep: func(text string, d time.Duration, marker string) Command {
 			return run(`printf %s "$2"; sleep "$1"; :`, marker, seconds(d), text)
