@@ -12,6 +12,9 @@ type Form struct {
 	// Kind names the way: "raw", "base64-std+1", "hex-lower" …
 	Kind string
 	Text string
+	// Bytes: one of Go's own ways of printing a []byte, which no redactor
+	// claims to know: nothing of ours may print bytes, and a workload may.
+	Bytes bool
 }
 
 // MinForm is the length below which a form is too common to be looked for.
@@ -23,25 +26,26 @@ const MinForm = 8
 func Forms(value string) []Form {
 	var out []Form
 	seen := map[string]bool{}
-	add := func(kind, text string) {
-		if len(text) >= MinForm && !seen[text] {
-			seen[text] = true
-			out = append(out, Form{kind, text})
+	add := func(f Form) {
+		if len(f.Text) >= MinForm && !seen[f.Text] {
+			seen[f.Text] = true
+			out = append(out, f)
 		}
 	}
-	variants := []Form{{"", value}, {"trimmed ", strings.TrimSpace(value)}}
+	variants := []Form{{Text: value}, {Kind: "trimmed ", Text: strings.TrimSpace(value)}}
 	if n := len(value); n > 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-		variants = append(variants, Form{"unquoted ", value[1 : n-1]})
+		variants = append(variants, Form{Kind: "unquoted ", Text: value[1 : n-1]})
 	}
 	for _, v := range variants {
 		for _, f := range formsOf(v.Text) {
-			add(v.Kind+f.Kind, f.Text)
+			f.Kind = v.Kind + f.Kind
+			add(f)
 		}
 	}
 	if strings.Contains(value, "\n") {
 		for _, line := range strings.Split(value, "\n") {
 			if line = strings.TrimSpace(line); len(line) >= MinForm && len(value) < 4096 {
-				add("line", line)
+				add(Form{Kind: "line", Text: line})
 			}
 		}
 	}
@@ -50,7 +54,7 @@ func Forms(value string) []Form {
 
 func formsOf(v string) []Form {
 	var out []Form
-	add := func(kind, text string) { out = append(out, Form{kind, text}) }
+	add := func(kind, text string) { out = append(out, Form{Kind: kind, Text: text}) }
 	add("raw", v)
 	lf := strings.ReplaceAll(v, "\r\n", "\n")
 	add("crlf", strings.ReplaceAll(lf, "\n", "\r\n"))
@@ -104,11 +108,7 @@ func formsOf(v string) []Form {
 	}
 	add("markup-text", strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(v))
 
-	// What fmt makes of a []byte. A redactor does not claim these: they are
-	// Go's own, and nothing of ours may print bytes.
-	add("go-decimal", decimal(v))
-	add("go-syntax", goSyntax(v))
-	return out
+	return append(out, Form{"go-decimal", decimal(v), true}, Form{"go-syntax", goSyntax(v), true})
 }
 
 // base64At encodes v as it looks when offset bytes precede it in the stream,

@@ -2,7 +2,6 @@ package leaktest_test
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -23,8 +22,7 @@ func TestRedactorMasksEveryForm(t *testing.T) {
 			r := redact.New(redact.Options{})
 			require.Empty(t, r.Add(redact.Secret{Name: c.Name, Value: []byte(c.Value())}))
 			for _, f := range leaktest.Forms(c.Value()) {
-				if strings.HasPrefix(f.Kind, "go-decimal") || strings.HasPrefix(f.Kind, "go-syntax") ||
-					strings.Contains(f.Kind, " go-decimal") || strings.Contains(f.Kind, " go-syntax") {
+				if f.Bytes {
 					continue
 				}
 				var out bytes.Buffer
