@@ -172,18 +172,26 @@ func (r *resumption) moveFiles(ctx context.Context, from, to provider.Sandbox) e
 	exported := make(chan error, 1)
 	go func() {
 		err := boundedErr(ctx, 0, "export", func(ctx context.Context) error { return src.Export(ctx, pw) })
-		_ = pw.CloseWithError(err) // nil is the end of the archive
 		exported <- err
+		_ = pw.CloseWithError(err) // nil is the end of the archive
 	}()
 	err := boundedErr(ctx, 0, "import", func(ctx context.Context) error { return dst.Import(ctx, pr) })
 	if err == nil {
 		// An archive may be read to its end before its last padding.
 		_, _ = io.Copy(io.Discard, pr)
-	} else {
-		cancel()
 	}
+	select {
+	case exportErr := <-exported:
+		if exportErr != nil {
+			err = exportErr // and what the import says is its consequence
+		}
+		return err
+	default:
+	}
+	cancel()
 	_ = pr.Close()
-	if exportErr := <-exported; exportErr != nil && err == nil {
+	exportErr := <-exported
+	if err == nil {
 		err = exportErr
 	}
 	return err
