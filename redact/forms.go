@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // form is one way in which a value may be printed. left and right are the
@@ -65,6 +66,12 @@ func allForms(c string) []form {
 		add("blank-joined-trimmed", strings.Join(trimmed, " "))
 		add("joined-trimmed", strings.Join(trimmed, ""))
 		add("words", strings.Join(strings.Fields(lf), " "))
+	}
+	if !utf8.ValidString(c) {
+		// JSON encoders and terminals put U+FFFD for each byte they cannot read.
+		replaced := string([]rune(c))
+		add("replaced", replaced)
+		texts = append(texts, replaced)
 	}
 	for _, t := range texts {
 		for _, f := range jsonForms(t) {

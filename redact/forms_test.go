@@ -70,7 +70,7 @@ func checkForms(t *testing.T, v string) {
 	t.Helper()
 	c := redact.Core(v)
 	for _, f := range redact.Forms(v) {
-		if !utf8.ValidString(c) && strings.Contains(f.Kind, "json") || strings.ContainsAny(c, "\r\n") {
+		if !utf8.ValidString(c) || strings.ContainsAny(c, "\r\n") {
 			continue // replacement characters; variants with other line ends
 		}
 		if strings.HasPrefix(f.Kind, "doubled") && strings.ContainsAny(c, `"'$`) && (strings.Contains(c, `""`) || strings.Contains(c, `''`) || strings.Contains(c, `$$`)) {
