@@ -47,9 +47,11 @@ func (a *app) loadConfig() (config.Loaded, error) {
 	return l, nil
 }
 
-// makeLogger sets up diagnostics on stderr; flags win over the configuration.
+// makeLogger sets up diagnostics on stderr; flags win over the configuration. The
+// default is error: the host logs every failure as a warning, and we print it as
+// our own message.
 func (a *app) makeLogger(c config.Log) error {
-	level, format := first(a.logLevel, c.Level, "warn"), first(a.logFormat, c.Format, "text")
+	level, format := first(a.logLevel, c.Level, "error"), first(a.logFormat, c.Format, "text")
 	if !slices.Contains(config.LogLevels, level) {
 		return usageError("--log-level must be one of %s", strings.Join(config.LogLevels, ", "))
 	}

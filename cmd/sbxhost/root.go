@@ -70,7 +70,7 @@ the answer is no.`,
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&a.configFlag, "config", "", "configuration `FILE`")
-	f.StringVar(&a.logLevel, "log-level", "", "diagnostics on stderr: debug, info, warn or error (default warn)")
+	f.StringVar(&a.logLevel, "log-level", "", "diagnostics on stderr: debug, info, warn or error (default error)")
 	f.StringVar(&a.logFormat, "log-format", "", "text or json (default text)")
 	f.BoolVar(&a.json, "json", false, "print results and errors as JSON")
 	must(root.RegisterFlagCompletionFunc("log-level", fixed(config.LogLevels...)))
