@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -70,14 +69,15 @@ func checkForms(t *testing.T, v string) {
 	t.Helper()
 	c := redact.Core(v)
 	for _, f := range redact.Forms(v) {
-		if !utf8.ValidString(c) || strings.ContainsAny(c, "\r\n") {
-			continue // replacement characters; variants with other line ends
+		if strings.ContainsAny(c, "\r\n") {
+			continue // variants with other line ends
 		}
 		if strings.HasPrefix(f.Kind, "doubled") && strings.ContainsAny(c, `"'$`) && (strings.Contains(c, `""`) || strings.Contains(c, `''`) || strings.Contains(c, `$$`)) {
 			continue // ReplaceAll pairs runs just as well, but odd runs are ambiguous
 		}
 		if got, ok := decode(t, f); ok {
-			require.Equal(t, c, got, "%s %q", f.Kind, f.Text)
+			// What is not UTF-8 has forms with U+FFFD in place of the bad bytes.
+			require.Contains(t, []string{c, string([]rune(c))}, got, "%s %q", f.Kind, f.Text)
 		}
 	}
 }
