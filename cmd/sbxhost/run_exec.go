@@ -19,6 +19,10 @@ import (
 // cleanupTime bounds the removal of the sandbox.
 const cleanupTime = 30 * time.Second
 
+// streamKept is how much output is kept per stream when it is copied as it comes:
+// only what a slow reader of ours may have to catch up with.
+const streamKept = 256 << 10
+
 // runResult is what run --json prints. Everything in it has passed the session's
 // redactor.
 type runResult struct {
@@ -120,6 +124,9 @@ func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
 // exec runs the command and copies its output as it comes.
 func (a *app) exec(ctx context.Context, s *host.Session, p *plan) (res *host.Result, broken bool, err error) {
 	req := p.exec
+	if !a.json {
+		req.MaxOutput = streamKept
+	}
 	if p.pass {
 		req.Stdin = a.stdin
 	}
