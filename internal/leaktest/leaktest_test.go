@@ -23,11 +23,11 @@ import (
 )
 
 // found returns the names of the canaries that a scan of data finds.
-func found(t *testing.T, canaries []leaktest.Canary, data []byte) map[string]string {
+func found(t *testing.T, scanner leaktest.Scanner, data []byte) map[string]string {
 	t.Helper()
 	var c leaktest.Corpus
 	c.Add("planted", data)
-	hits, err := leaktest.Find(canaries, &c)
+	hits, err := scanner.Find(&c)
 	require.NoError(t, err)
 	out := map[string]string{}
 	for _, h := range hits {
@@ -42,12 +42,13 @@ func TestEveryFormIsFound(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			forms := leaktest.Forms(c.Value())
+			scanner := leaktest.NewScanner([]leaktest.Canary{c})
 			require.NotEmpty(t, forms)
 			if c.Name == "LONG" {
 				forms = forms[:12] // the rest are megabytes of the same
 			}
 			for _, f := range forms {
-				got := found(t, []leaktest.Canary{c}, []byte("some text before "+f.Text+" and some after"))
+				got := found(t, scanner, []byte("some text before "+f.Text+" and some after"))
 				assert.Contains(t, got, c.Name, "form %s was planted and not seen", f.Kind)
 			}
 		})
@@ -115,6 +116,7 @@ func TestRealEncodersAreFound(t *testing.T) {
 		},
 	}
 	for _, c := range leaktest.Canaries(t) {
+		scanner := leaktest.NewScanner([]leaktest.Canary{c})
 		for name, encode := range encoders {
 			if name == "head" && len(c.Value()) < 64 {
 				continue
@@ -126,7 +128,7 @@ func TestRealEncodersAreFound(t *testing.T) {
 			}
 			t.Run(c.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				got := found(t, []leaktest.Canary{c}, []byte("head "+encode(c.Value())+" tail"))
+				got := found(t, scanner, []byte("head "+encode(c.Value())+" tail"))
 				assert.Contains(t, got, c.Name)
 			})
 		}

@@ -28,6 +28,13 @@ type needle struct {
 	canary, form, text string
 }
 
+// Scanner knows the forms of some canaries. Making one costs time for long
+// values; it may be used many times, also concurrently.
+type Scanner struct{ needles *needles }
+
+// NewScanner returns a Scanner for the canaries.
+func NewScanner(canaries []Canary) Scanner { return Scanner{compile(canaries)} }
+
 // needles are the forms of all canaries, by their first eight bytes.
 type needles struct {
 	by     map[uint64][]needle
@@ -87,16 +94,20 @@ func (n *needles) find(data []byte, hit func(nd needle, at int)) {
 
 // Find looks for every canary in everything of the corpus. The hits are sorted
 // by canary. An error means that something could not be read.
-func Find(canaries []Canary, corpus *Corpus) ([]Hit, error) {
-	n := compile(canaries)
+func (s Scanner) Find(corpus *Corpus) ([]Hit, error) {
 	var hits []Hit
 	err := corpus.each(func(where string, data []byte) {
-		n.find(data, func(nd needle, at int) {
+		s.needles.find(data, func(nd needle, at int) {
 			hits = append(hits, Hit{nd.canary, nd.form, where, at})
 		})
 	})
 	sort.SliceStable(hits, func(i, j int) bool { return hits[i].Canary < hits[j].Canary })
 	return hits, err
+}
+
+// Find is NewScanner(canaries).Find(corpus).
+func Find(canaries []Canary, corpus *Corpus) ([]Hit, error) {
+	return NewScanner(canaries).Find(corpus)
 }
 
 // Scan fails the test for every canary found, and when the corpus is empty or
