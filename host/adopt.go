@@ -85,7 +85,7 @@ func (h *Host) adopt(ctx context.Context, req AdoptRequest) (*Session, error) {
 func (h *Host) notOurs(ctx context.Context, reg *registration, ref provider.Ref) error {
 	records, err := h.ledger.List(ctx, h.id)
 	if err != nil {
-		return ledgerFailed(opAdopt, provider.AppliedNo)
+		return ledgerFailed(opAdopt, provider.AppliedNo, err)
 	}
 	for _, r := range records {
 		if r.Provider != reg.name || r.Ref.ID != ref.ID {

@@ -65,7 +65,7 @@ func (h *Host) createFirst(ctx context.Context, p *plan, k *keyed) (*Session, er
 func (h *Host) keyInLedger(ctx context.Context, p *plan) error {
 	records, err := h.ledger.List(ctx, h.id)
 	if err != nil {
-		return ledgerFailed(p.op, provider.AppliedNo)
+		return ledgerFailed(p.op, provider.AppliedNo, err)
 	}
 	for _, r := range records {
 		if r.Key != p.key || r.Phase != ledger.Created {

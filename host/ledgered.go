@@ -58,7 +58,7 @@ func (l *ledgered) Destroy(ctx context.Context, ref provider.Ref) error {
 		return err
 	}
 	if err := l.ledger.Delete(ctx, l.record.Attempt); err != nil {
-		return ledgerFailed("destroy", provider.AppliedYes)
+		return ledgerFailed("destroy", provider.AppliedYes, err)
 	}
 	return nil
 }
@@ -72,14 +72,15 @@ func (l *ledgered) failed(ctx context.Context, err error) {
 func (l *ledgered) put(ctx context.Context, phase ledger.Phase) error {
 	l.record.Phase, l.record.UpdatedAt = phase, l.now()
 	if err := l.ledger.Put(ctx, l.record); err != nil {
-		return ledgerFailed("record", provider.AppliedNo)
+		return ledgerFailed("record", provider.AppliedNo, err)
 	}
 	return nil
 }
 
-func ledgerFailed(op string, applied provider.Applied) error {
-	return &provider.Error{Code: provider.Unavailable, Op: op, Message: "the ledger could not be written",
-		Remedy: "see that its disk is writable and not full", Applied: applied}
+// ledgerFailed keeps the ledger's error: it holds no value.
+func ledgerFailed(op string, applied provider.Applied, err error) error {
+	return &provider.Error{Code: provider.Unavailable, Op: op, Message: "the ledger failed", Err: err,
+		Remedy: "see that its storage is there, writable and not full", Applied: applied}
 }
 
 // settle finds out what a failed Create left. A sandbox that carries our
@@ -187,7 +188,7 @@ func (l *ledgered) remove(ctx context.Context) error {
 		}
 	}
 	if err := l.ledger.Delete(ctx, l.record.Attempt); err != nil {
-		return ledgerFailed("retire", provider.AppliedNo)
+		return ledgerFailed("retire", provider.AppliedNo, err)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (h *Host) Reconcile(ctx context.Context) (Report, error) {
 	defer func() { <-h.reconciling }()
 	records, err := h.ledger.List(ctx, h.id)
 	if err != nil {
-		return Report{}, ledgerFailed(opReconcile, provider.AppliedNo)
+		return Report{}, ledgerFailed(opReconcile, provider.AppliedNo, err)
 	}
 	byProvider := map[string][]ledger.Record{}
 	for _, rec := range records {

@@ -239,7 +239,7 @@ func fixedDifference(a, b manifest.Manifest) string {
 func (r *resumption) prove(ctx context.Context) error {
 	records, err := r.h.ledger.Session(ctx, r.saved.session)
 	if err != nil {
-		return ledgerFailed(opResume, provider.AppliedNo)
+		return ledgerFailed(opResume, provider.AppliedNo, err)
 	}
 	known := len(records) > 0
 	records = slices.DeleteFunc(records, func(rec ledger.Record) bool {

@@ -298,3 +298,14 @@ func failWith(m fake.Method, err error) fake.Hooks {
 		return nil
 	}}
 }
+
+// beforeFirst runs f before a method, and lets it go on.
+func beforeFirst(m fake.Method, f func()) fake.Hooks {
+	var once sync.Once
+	return fake.Hooks{Before: func(_ context.Context, c fake.Call) error {
+		if c.Method == m {
+			once.Do(f)
+		}
+		return nil
+	}}
+}
