@@ -225,7 +225,7 @@ func (t *tree) mkdirBeneath(root *node, p string, mode fs.FileMode) (*node, erro
 
 // Export implements provider.Archiver.
 func (o archiver) Export(ctx context.Context, w io.Writer) error {
-	f := fileAccess{o.sb}
+	f := fileAccess(o)
 	_, err := invoke(ctx, o.sb.p, o.sb.call(MethodExport), func() (struct{}, error) {
 		if _, err := o.sb.p.find("export", o.sb.ref()); err != nil {
 			return struct{}{}, err
@@ -295,7 +295,7 @@ func writeTar(ctx context.Context, w io.Writer, entries []entry) error {
 // Import implements provider.Archiver. The whole archive is read and judged
 // before anything is written.
 func (o archiver) Import(ctx context.Context, r io.Reader) error {
-	f := fileAccess{o.sb}
+	f := fileAccess(o)
 	type item struct {
 		header *tar.Header
 		data   []byte

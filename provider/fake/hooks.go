@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sbxhost/sbxhost/provider"
 )
@@ -86,8 +87,11 @@ func Fail(m Method, code provider.Code) Hooks {
 // caller gets code with Applied unknown.
 func Drop(m Method, code provider.Code) Hooks {
 	return Hooks{After: func(_ context.Context, c Call, err error) error {
-		if c.Method != m || err != nil {
+		if c.Method != m {
 			return nil
+		}
+		if err != nil {
+			return err // there was nothing to lose
 		}
 		return failure(code, string(m), "", "answer dropped by the test", provider.AppliedUnknown)
 	}}
@@ -179,7 +183,7 @@ func invoke[T any](ctx context.Context, p *Provider, c Call, act func() (T, erro
 // contextError turns the end of ctx into the contract's error.
 func contextError(ctx context.Context, op string, applied provider.Applied) error {
 	code := provider.Canceled
-	if context.Cause(ctx) == context.DeadlineExceeded || ctx.Err() == context.DeadlineExceeded {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		code = provider.DeadlineExceeded
 	}
 	return failure(code, op, "", "the caller's context ended", applied)

@@ -52,5 +52,5 @@
 // Run does not run checks in parallel, and goroutines are told apart by pprof
 // labels, so other tests may run beside it. A check that hangs is ended by name:
 // a provider that ignores its context cannot hang the suite. The kit's secret
-// values are random canaries; no failure message contains one.
+// values are random canaries; no failure message is built from one.
 package providertest

@@ -278,7 +278,7 @@ func (t *T) survivors(sb provider.Sandbox, what, marker string, want bool) {
 	if t.h.Survivors == nil {
 		return
 	}
-	n := 0
+	var n int
 	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		n = t.h.Survivors(t, sb, marker)
 		if (n > 0) == want {
