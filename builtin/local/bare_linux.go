@@ -35,7 +35,7 @@ func (s *sandbox) bareConfig() *wire.Config {
 		return c
 	}
 	c.Seccomp = p.seccomp.get(true, r.Network != "default")
-	c.Landlock = p.bareDomain(r, filepath.Join(s.dir, workspaceDir), filepath.Join(s.dir, tmpDir))
+	c.Landlock = p.bareDomain(r, filepath.Join(s.work, workspaceDir), filepath.Join(s.work, tmpDir))
 	return c
 }
 

@@ -24,7 +24,7 @@ func (s *sandbox) environment(req provider.ExecRequest, dir string) ([][]byte, e
 	}
 	base["HOME"], base["PWD"] = s.home(), dir
 	if s.p.level != LevelNamespaces {
-		base["TMPDIR"] = filepath.Join(s.dir, tmpDir)
+		base["TMPDIR"] = filepath.Join(s.work, tmpDir)
 	}
 	if req.TTY && base["TERM"] == "" {
 		base["TERM"] = "xterm"

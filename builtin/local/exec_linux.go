@@ -112,7 +112,7 @@ func (s *sandbox) home() string {
 	if s.p.level == LevelNamespaces {
 		return s.record.Root
 	}
-	return path.Join(s.dir, workspaceDir)
+	return path.Join(s.work, workspaceDir)
 }
 
 // dirOf resolves a request's working directory.

@@ -32,29 +32,16 @@ func (p *Provider) probe(l Level) error {
 	if err != nil {
 		return err
 	}
-	defer removeAll(dir) //nolint:errcheck // what is left is empty and removed with the next
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	t := p.trial(l)
 	r := &record{ID: filepath.Base(dir), Root: "/workspace", Network: "none", Level: l}
 	if p.root {
 		r.UID = p.ids.of(r.ID)
 	}
-	s := &sandbox{p: t, record: r, dir: dir, bare: map[*watcher]struct{}{}}
-	for _, d := range []string{workspaceDir, tmpDir} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
-			return err
-		}
-		if p.root {
-			if err := os.Lchown(filepath.Join(dir, d), int(r.UID), int(r.UID)); err != nil {
-				return err
-			}
-		}
-	}
-	if p.root && l != LevelNamespaces {
-		if err := os.Chmod(dir, 0o711); err != nil {
-			return err
-		}
+	s := &sandbox{p: p.trial(l), record: r, dir: dir, work: p.workOf(r.ID), bare: map[*watcher]struct{}{}}
+	defer s.removeFiles() //nolint:errcheck // what is left holds nothing
+	if err := s.makeWork(); err != nil {
+		return err
 	}
 	if err := s.start(ctx); err != nil {
 		return plain(err)
@@ -76,7 +63,7 @@ func (p *Provider) probe(l Level) error {
 
 // trial is a Provider of its own that shares what is already known.
 func (p *Provider) trial(l Level) *Provider {
-	return &Provider{opts: p.opts, level: l, abi: p.abi, root: p.root, ids: p.ids, program: p.program}
+	return &Provider{opts: p.opts, level: l, abi: p.abi, root: p.root, ids: p.ids, program: p.program, work: p.work}
 }
 
 // plain takes the wrapping off that only matters to callers of a provider.

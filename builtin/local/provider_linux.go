@@ -2,6 +2,8 @@ package local
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -27,6 +29,7 @@ type Provider struct {
 	starter  starter
 	describe provider.Description
 	seccomp  programs
+	work     string // holds the workspaces: the state directory, or one below which their users can reach them
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
@@ -72,6 +75,9 @@ func New(opts Options) (*Provider, error) {
 	if err := p.chooseLevel(); err != nil {
 		return nil, err
 	}
+	if p.level != LevelNamespaces {
+		p.cgroups = nil
+	}
 	p.describe = p.description()
 	return p, nil
 }
@@ -83,9 +89,12 @@ func (p *Provider) chooseLevel() error {
 		levels = []Level{p.opts.Level}
 	}
 	for _, l := range levels {
-		err := p.probe(l)
+		p.level = l
+		err := p.chooseWork()
 		if err == nil {
-			p.level = l
+			err = p.probe(l)
+		}
+		if err == nil {
 			return nil
 		}
 		p.reasons = append(p.reasons, string(l)+": "+err.Error())
@@ -140,6 +149,44 @@ func stateDir(dir string) (string, error) {
 		return "", err
 	}
 	return dir, checkPrivate(dir)
+}
+
+// chooseWork decides where the workspaces are. Root's workloads are somebody
+// else, who must be able to go there by a path unless it is mounted for them.
+func (p *Provider) chooseWork() error {
+	p.work = p.opts.StateDir
+	if !p.root || p.level == LevelNamespaces {
+		return nil
+	}
+	if reachable(filepath.Dir(p.opts.StateDir)) {
+		return os.Chmod(p.opts.StateDir, 0o711)
+	}
+	sum := sha256.Sum256([]byte(p.opts.StateDir))
+	p.work = filepath.Join(os.TempDir(), "sbxhost-local-0-"+hex.EncodeToString(sum[:6]))
+	if err := os.Mkdir(p.work, 0o711); err != nil && !os.IsExist(err) {
+		return err
+	}
+	if err := checkPrivate(p.work); err != nil {
+		return err
+	}
+	return os.Chmod(p.work, 0o711)
+}
+
+// workOf returns where a sandbox's workspace is.
+func (p *Provider) workOf(id string) string { return filepath.Join(p.work, id) }
+
+// reachable reports whether every user may go through dir.
+func reachable(dir string) bool {
+	for {
+		st, err := os.Stat(dir)
+		if err != nil || st.Mode()&0o001 == 0 {
+			return false
+		}
+		if dir == "/" {
+			return true
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // List implements provider.Provider.
@@ -239,7 +286,7 @@ func (p *Provider) Destroy(ctx context.Context, ref provider.Ref) error {
 		case err != nil:
 			return problem(provider.Internal, "destroy", ref.ID, "the sandbox cannot be locked").cause(err).applied(provider.AppliedNo)
 		}
-		s = &sandbox{p: p, record: r, dir: dir, lock: lock}
+		s = &sandbox{p: p, record: r, dir: dir, work: p.workOf(r.ID), lock: lock}
 	}
 	if err := s.destroy(ctx); err != nil {
 		return err

@@ -17,7 +17,8 @@ import (
 type sandbox struct {
 	p      *Provider
 	record *record
-	dir    string
+	dir    string // record and lock
+	work   string // workspace; mostly the same
 	lock   *os.File
 	group  *cgroup
 	jail   *jail // LevelNamespaces
@@ -142,7 +143,7 @@ func (p *Provider) prepare(r *record) (*sandbox, error) {
 	} else if err != nil {
 		return nil, internal("the sandbox cannot be locked", err)
 	}
-	s := &sandbox{p: p, record: r, dir: dir, lock: lock, bare: map[*watcher]struct{}{}}
+	s := &sandbox{p: p, record: r, dir: dir, work: p.workOf(r.ID), lock: lock, bare: map[*watcher]struct{}{}}
 	if !fresh {
 		old, err := readRecord(p.opts.StateDir, r.ID)
 		switch {
@@ -156,28 +157,9 @@ func (p *Provider) prepare(r *record) (*sandbox, error) {
 		}
 	}
 	r = s.record
-	for _, d := range []string{workspaceDir, tmpDir} {
-		if d == tmpDir && p.level == LevelNamespaces {
-			continue
-		}
-		path := filepath.Join(dir, d)
-		if err := os.Mkdir(path, 0o700); err != nil && !os.IsExist(err) {
-			s.abandon()
-			return nil, internal("the workspace cannot be made", err)
-		}
-		if p.root {
-			if err := os.Lchown(path, int(r.UID), int(r.UID)); err != nil {
-				s.abandon()
-				return nil, internal("the workspace cannot be given to its user", err)
-			}
-		}
-	}
-	if p.root && p.level != LevelNamespaces {
-		// The workload goes there by its path.
-		if err := os.Chmod(dir, 0o711); err != nil {
-			s.abandon()
-			return nil, internal("the sandbox's directory cannot be opened to its user", err)
-		}
+	if err := s.makeWork(); err != nil {
+		s.abandon()
+		return nil, internal("the workspace cannot be made", err)
 	}
 	if err := writeRecord(dir, r); err != nil {
 		s.abandon()
@@ -186,11 +168,52 @@ func (p *Provider) prepare(r *record) (*sandbox, error) {
 	return s, nil
 }
 
+// makeWork makes the directories the workload writes to and gives them to its
+// user.
+func (s *sandbox) makeWork() error {
+	dirs := []string{s.work, filepath.Join(s.work, workspaceDir)}
+	if s.p.level != LevelNamespaces {
+		dirs = append(dirs, filepath.Join(s.work, tmpDir))
+	}
+	for i, path := range dirs {
+		if err := os.Mkdir(path, 0o700); err != nil && !os.IsExist(err) {
+			return err
+		}
+		if !s.p.root {
+			continue
+		}
+		if i > 0 {
+			if err := os.Lchown(path, int(s.record.UID), int(s.record.UID)); err != nil {
+				return err
+			}
+		} else if s.p.level != LevelNamespaces {
+			if err := os.Chmod(path, 0o711); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // abandon removes what a failed create made; what it cannot remove is listed as
 // stopped.
 func (s *sandbox) abandon() {
-	_ = removeAll(s.dir)
+	_ = s.removeFiles()
 	_ = s.lock.Close()
+}
+
+// removeFiles removes the workspace first: while the record is there, the rest
+// can be found again.
+func (s *sandbox) removeFiles() error {
+	if s.work != "" && s.work != s.dir {
+		if err := removeAll(s.work); err != nil {
+			return err
+		}
+	}
+	if err := removeAll(filepath.Join(s.dir, workspaceDir)); err != nil {
+		return err
+	}
+	return removeAll(s.dir)
 }
 
 // bringUp starts what runs commands.
@@ -222,7 +245,7 @@ func (s *sandbox) start(ctx context.Context) error {
 		s.group = g
 	}
 	if s.p.level == LevelNamespaces {
-		cfg, err := s.p.jailConfig(r, s.dir)
+		cfg, err := s.p.jailConfig(r, s.work)
 		if err != nil {
 			return problem(provider.Internal, "create", r.ID, "the jail cannot be described").cause(err)
 		}
@@ -239,7 +262,7 @@ func (s *sandbox) start(ctx context.Context) error {
 		}
 		s.jail, s.root = j, j.workspace
 	} else {
-		root, err := os.Open(filepath.Join(s.dir, workspaceDir))
+		root, err := os.Open(filepath.Join(s.work, workspaceDir))
 		if err != nil {
 			return problem(provider.Internal, "create", r.ID, "the workspace cannot be opened").cause(err)
 		}
@@ -258,7 +281,7 @@ func (s *sandbox) start(ctx context.Context) error {
 
 // stopped is a sandbox without processes.
 func (p *Provider) stopped(r *record) (provider.Sandbox, error) {
-	return &sandbox{p: p, record: r, dir: filepath.Join(p.opts.StateDir, r.ID), reason: "its host process ended"}, nil
+	return &sandbox{p: p, record: r, dir: filepath.Join(p.opts.StateDir, r.ID), work: p.workOf(r.ID), reason: "its host process ended"}, nil
 }
 
 // alive reports whether commands can be started.
@@ -326,7 +349,7 @@ func (s *sandbox) destroy(ctx context.Context) error {
 	if err := s.destroyProcesses(ctx); err != nil {
 		return err
 	}
-	if err := removeAll(s.dir); err != nil {
+	if err := s.removeFiles(); err != nil {
 		return problem(provider.Internal, "destroy", s.record.ID, "its files cannot be removed").cause(err).applied(provider.AppliedUnknown)
 	}
 	if _, err := os.Lstat(s.dir); !os.IsNotExist(err) {

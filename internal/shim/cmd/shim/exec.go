@@ -212,6 +212,8 @@ func (s *supervisor) frame(e *exec, f wire.Frame) bool {
 		if err := s.prepareConfinement(); err != nil {
 			e.fail(wire.StageConfine, errnoOf(err), err.Error())
 		}
+		// Not before: changing every thread, as above, needs a handler.
+		defaultSignals(false)
 	case wire.Passed:
 	case wire.Args:
 		e.args = append([]byte(nil), f.Payload...)

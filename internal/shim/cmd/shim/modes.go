@@ -69,7 +69,6 @@ func runExec(in, out int) {
 	if hide() != nil || unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil {
 		os.Exit(125)
 	}
-	defaultSignals(false)
 	_ = unix.SetNonblock(in, true)
 	_ = unix.SetNonblock(out, true)
 	s := newSupervisor(wire.Config{Unconfined: true}, -1)
