@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Position is a place in a file; lines and columns count from 1, 0 is unknown.
+// Position is a place in a file; lines and columns count from 1; 0 is unknown, as the column of broken syntax.
 type Position struct{ Line, Column int }
 
 // Error is what is wrong with a configuration file. It names keys, never a
@@ -27,7 +27,10 @@ func (e *Error) Error() string {
 		b.WriteString("config:")
 	}
 	if e.Position.Line > 0 {
-		fmt.Fprintf(&b, "%d:%d:", e.Position.Line, e.Position.Column)
+		fmt.Fprintf(&b, "%d:", e.Position.Line)
+		if e.Position.Column > 0 {
+			fmt.Fprintf(&b, "%d:", e.Position.Column)
+		}
 	}
 	if e.Path != "" {
 		b.WriteString(" " + e.Path + ":")

@@ -1,18 +1,19 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"math"
+	"io"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v3"
 )
 
 // MaxBytes is the largest file accepted.
@@ -24,27 +25,20 @@ const maxDepth = 16
 // Parse reads one document. An empty one is the zero Config. Errors are *Error.
 func Parse(data []byte) (Config, error) {
 	var c Config
-	if len(data) > MaxBytes {
+	switch {
+	case len(data) > MaxBytes:
 		return c, &Error{Message: fmt.Sprintf("larger than %d bytes", MaxBytes)}
+	case !utf8.Valid(data):
+		return c, &Error{Message: "not valid UTF-8"}
 	}
-	// Duplicates are refused below: the parser's own message repeats the key.
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	root, err := syntax(data)
 	if err != nil {
-		return c, syntaxError(err)
+		return c, err
 	}
 	d := decoder{at: map[string]Position{}}
-	switch len(file.Docs) {
-	case 0:
-		return c, nil
-	case 1:
-	default:
-		return c, &Error{Position: place(file.Docs[1]), Message: "more than one document"}
-	}
-	if body := file.Docs[0].Body; body != nil && body.Type() != ast.CommentType {
-		if _, empty := body.(*ast.NullNode); !empty {
-			if err := d.decode(body, reflect.ValueOf(&c).Elem(), "", 0); err != nil {
-				return Config{}, err
-			}
+	if root != nil {
+		if err := d.decode(root, reflect.ValueOf(&c).Elem(), "", 0); err != nil {
+			return Config{}, err
 		}
 	}
 	if err := c.validate(func(pointer string) Position { return d.at[pointer] }); err != nil {
@@ -53,48 +47,56 @@ func Parse(data []byte) (Config, error) {
 	return c, nil
 }
 
+// syntax returns the document's root, nil for an empty document. A file that
+// makes the YAML library panic is refused.
+func syntax(data []byte) (root *yaml.Node, err error) {
+	defer func() {
+		if recover() != nil {
+			root, err = nil, &Error{Message: "not YAML that can be read"}
+		}
+	}()
+	// Decoding into nodes resolves no alias, so nothing expands here.
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, nil
+	case err != nil:
+		return nil, syntaxError(err)
+	}
+	switch err := dec.Decode(&second); {
+	case err == nil:
+		return nil, &Error{Position: place(&second), Message: "more than one document"}
+	case !errors.Is(err, io.EOF):
+		return nil, syntaxError(err)
+	}
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
+		return nil, &Error{Message: "not YAML that can be read"}
+	}
+	root = doc.Content[0]
+	if root.Kind == yaml.ScalarNode && !quoted(root) && root.Anchor == "" && root.Style&yaml.TaggedStyle == 0 && root.ShortTag() == "!!null" {
+		return nil, nil
+	}
+	return root, nil
+}
+
+// syntaxText is a message of the library that cannot quote the document.
+var syntaxText = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?([a-zA-Z ,'\[\]{}-]+)$`)
+
 func syntaxError(err error) *Error {
-	out := &Error{Message: "not valid YAML"}
-	var ye yaml.Error
-	if errors.As(err, &ye) {
-		out.Message = "not valid YAML: " + firstLine(ye.GetMessage())
-		if tk := ye.GetToken(); tk != nil && tk.Position != nil {
-			out.Position = Position{tk.Position.Line, tk.Position.Column}
-		}
+	m := syntaxText.FindStringSubmatch(err.Error())
+	if m == nil || strings.Contains(m[2], "anchor") {
+		return &Error{Message: "not valid YAML, or anchors and aliases, which are not supported"}
 	}
-	return out
+	line, _ := strconv.Atoi(m[1])
+	return &Error{Position: Position{Line: line}, Message: "not valid YAML: " + m[2]}
 }
 
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
-}
+func place(n *yaml.Node) Position { return Position{n.Line, n.Column} }
 
-func place(n ast.Node) Position {
-	if n == nil {
-		return Position{}
-	}
-	var tk *token.Token
-	switch n := n.(type) {
-	case *ast.MappingValueNode:
-		tk = n.Key.GetToken()
-	case *ast.MappingNode:
-		if len(n.Values) > 0 {
-			return place(n.Values[0])
-		}
-		tk = n.GetToken()
-	case *ast.DocumentNode:
-		if n.Body != nil {
-			return place(n.Body)
-		}
-		tk = n.Start
-	default:
-		tk = n.GetToken()
-	}
-	if tk == nil || tk.Position == nil {
-		return Position{}
-	}
-	return Position{tk.Position.Line, tk.Position.Column}
+// quoted reports a scalar that is text whatever it looks like.
+func quoted(n *yaml.Node) bool {
+	return n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
 }
 
 // decoder fills Go values from syntax nodes. The YAML library's own decoder
@@ -106,25 +108,20 @@ type decoder struct {
 
 var durationType = reflect.TypeFor[time.Duration]()
 
-func (d *decoder) decode(n ast.Node, v reflect.Value, path string, depth int) error {
+func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string, depth int) error {
 	pos := place(n)
 	fail := func(format string, args ...any) error {
 		return &Error{Position: pos, Path: path, Message: fmt.Sprintf(format, args...)}
 	}
-	if depth > maxDepth {
+	switch {
+	case depth > maxDepth:
 		return fail("nested too deeply")
-	}
-	switch n := n.(type) {
-	case *ast.AnchorNode, *ast.AliasNode:
+	case n.Kind == yaml.AliasNode, n.Anchor != "":
 		return fail("anchors and aliases are not supported: write the setting out")
-	case *ast.TagNode:
+	case n.Style&yaml.TaggedStyle != 0:
 		return fail("tags are not supported")
-	case *ast.NullNode:
+	case n.Kind == yaml.ScalarNode && !quoted(n) && n.ShortTag() == "!!null":
 		return fail("has no value: remove the key, or write %s", example(v))
-	case *ast.CommentGroupNode:
-		return fail("has no value")
-	default:
-		_ = n
 	}
 	d.at[path] = pos
 	switch {
@@ -147,12 +144,11 @@ func (d *decoder) decode(n ast.Node, v reflect.Value, path string, depth int) er
 	case v.Kind() == reflect.Map:
 		return d.table(n, v, path, depth)
 	case v.Kind() == reflect.Slice:
-		seq, ok := n.(*ast.SequenceNode)
-		if !ok {
+		if n.Kind != yaml.SequenceNode {
 			return fail("must be a list, such as %s", example(v))
 		}
-		out := reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values))
-		for i, item := range seq.Values {
+		out := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+		for i, item := range n.Content {
 			if err := d.decode(item, out.Index(i), fmt.Sprintf("%s/%d", path, i), depth+1); err != nil {
 				return err
 			}
@@ -167,11 +163,10 @@ func (d *decoder) decode(n ast.Node, v reflect.Value, path string, depth int) er
 		v.SetString(s)
 		return nil
 	case v.Kind() == reflect.Bool:
-		b, ok := n.(*ast.BoolNode)
-		if !ok {
+		if n.Kind != yaml.ScalarNode || quoted(n) || (n.Value != "true" && n.Value != "false") {
 			return fail("must be true or false, without quotes")
 		}
-		v.SetBool(b.Value)
+		v.SetBool(n.Value == "true")
 		return nil
 	case v.CanInt():
 		i, ok := integer(n)
@@ -186,108 +181,79 @@ func (d *decoder) decode(n ast.Node, v reflect.Value, path string, depth int) er
 
 // text returns a string scalar's content. Numbers, booleans and the like are not
 // text unless quoted.
-func text(n ast.Node) (string, bool) {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		return n.Value, true
-	case *ast.LiteralNode:
-		return n.Value.Value, true
+func text(n *yaml.Node) (string, bool) {
+	if n.Kind != yaml.ScalarNode || (!quoted(n) && n.ShortTag() != "!!str") {
+		return "", false
 	}
-	return "", false
+	return n.Value, true
 }
 
-func integer(n ast.Node) (int64, bool) {
-	in, ok := n.(*ast.IntegerNode)
-	if !ok {
+// integer reads plain decimal only: YAML's other notations mean different numbers
+// to different readers.
+func integer(n *yaml.Node) (int64, bool) {
+	if n.Kind != yaml.ScalarNode || quoted(n) || !decimal.MatchString(n.Value) {
 		return 0, false
 	}
-	switch x := in.Value.(type) {
-	case int64:
-		return x, true
-	case uint64:
-		if x <= math.MaxInt64 {
-			return int64(x), true
-		}
-	}
-	return 0, false
+	i, err := strconv.ParseInt(n.Value, 10, 64)
+	return i, err == nil
 }
 
-// entries returns a mapping's entries; one without braces and with a single key
-// is a node of its own in the syntax tree.
-func entries(n ast.Node) ([]*ast.MappingValueNode, bool) {
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		return n.Values, true
-	case *ast.MappingValueNode:
-		return []*ast.MappingValueNode{n}, true
-	}
-	return nil, false
-}
+var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
 // key returns a mapping key's text, or false for anything but a plain or quoted
 // string.
-func key(n ast.MapKeyNode) (string, bool) {
-	s, ok := n.(*ast.StringNode)
-	if !ok || n.IsMergeKey() {
+func key(n *yaml.Node) (string, bool) {
+	if n.Anchor != "" || n.Style&yaml.TaggedStyle != 0 {
 		return "", false
 	}
-	return s.Value, true
+	return text(n)
 }
 
-func (d *decoder) object(n ast.Node, v reflect.Value, path string, depth int) error {
-	list, ok := entries(n)
-	if !ok {
+func (d *decoder) object(n *yaml.Node, v reflect.Value, path string, depth int) error {
+	if n.Kind != yaml.MappingNode {
 		return &Error{Position: place(n), Path: path, Message: "must be a mapping of " + strings.Join(keys(v.Type()), ", ")}
 	}
 	seen := map[string]bool{}
-	for _, e := range list {
-		name, ok := key(e.Key)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, value := n.Content[i], n.Content[i+1]
+		name, ok := key(k)
 		if !ok {
-			return &Error{Position: place(e), Path: path, Message: "keys must be plain text; merge keys are not supported"}
+			return &Error{Position: place(k), Path: path, Message: "keys must be plain text; merge keys are not supported"}
 		}
 		field, known := fieldByKey(v, name)
 		if !known {
-			return &Error{Position: place(e), Path: path, Message: unknown(name, path, v.Type())}
+			return &Error{Position: place(k), Path: path, Message: unknown(name, path, v.Type())}
 		}
 		if seen[name] {
-			return &Error{Position: place(e), Path: path + "/" + name, Message: "is there twice"}
+			return &Error{Position: place(k), Path: path + "/" + name, Message: "is there twice"}
 		}
 		seen[name] = true
-		if err := d.decode(e.Value, field, path+"/"+name, depth+1); err != nil {
-			return located(err, place(e))
+		if err := d.decode(value, field, path+"/"+name, depth+1); err != nil {
+			return err
 		}
-		d.at[path+"/"+name] = place(e)
+		d.at[path+"/"+name] = place(k)
 	}
 	return nil
 }
 
-// located gives an error without a position that of its key.
-func located(err error, at Position) error {
-	var e *Error
-	if errors.As(err, &e) && e.Position.Line == 0 {
-		e.Position = at
-	}
-	return err
-}
-
-func (d *decoder) table(n ast.Node, v reflect.Value, path string, depth int) error {
-	list, ok := entries(n)
-	if !ok {
+func (d *decoder) table(n *yaml.Node, v reflect.Value, path string, depth int) error {
+	if n.Kind != yaml.MappingNode {
 		return &Error{Position: place(n), Path: path, Message: "must be a mapping, such as " + example(v)}
 	}
 	out := reflect.MakeMap(v.Type())
-	for _, e := range list {
-		name, ok := key(e.Key)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, value := n.Content[i], n.Content[i+1]
+		name, ok := key(k)
 		if !ok {
-			return &Error{Position: place(e), Path: path, Message: "keys must be text: put numbers, booleans and null in quotes"}
+			return &Error{Position: place(k), Path: path, Message: "keys must be text: put numbers, booleans and null in quotes"}
 		}
 		at := path + "/" + escape(name)
 		if out.MapIndex(reflect.ValueOf(name)).IsValid() {
-			return &Error{Position: place(e), Path: at, Message: "is there twice"}
+			return &Error{Position: place(k), Path: at, Message: "is there twice"}
 		}
 		item := reflect.New(v.Type().Elem()).Elem()
-		if err := d.decode(e.Value, item, at, depth+1); err != nil {
-			return located(err, place(e))
+		if err := d.decode(value, item, at, depth+1); err != nil {
+			return err
 		}
 		out.SetMapIndex(reflect.ValueOf(name), item)
 	}
