@@ -1,0 +1,46 @@
+package local_test
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/sbxhost/sbxhost/builtin/local"
+	"github.com/sbxhost/sbxhost/provider"
+	"github.com/sbxhost/sbxhost/provider/providertest"
+	"github.com/stretchr/testify/require"
+)
+
+func harness(t *testing.T, opts local.Options) providertest.Harness {
+	t.Helper()
+	h := providertest.Harness{
+		New: func(tb providertest.TB) provider.Provider {
+			o := opts
+			o.StateDir = t.TempDir()
+			p, err := local.New(o)
+			if err != nil {
+				tb.Fatalf("%v", err)
+			}
+			return p
+		},
+		Commands:  providertest.ShellCommands("/bin/sh"),
+		RealShell: true,
+		HostArgv:  true,
+		Survivors: providertest.CountHostProcesses,
+	}
+	for _, sh := range [][]string{{"bash"}, {"dash"}, {"busybox", "sh"}} {
+		if path, err := exec.LookPath(sh[0]); err == nil {
+			h.Shells = append(h.Shells, providertest.Shell{Name: sh[0], Args: append([]string{path}, sh[1:]...)})
+		}
+	}
+	return h
+}
+
+func TestConformance(t *testing.T) {
+	for _, level := range []local.Level{local.LevelNamespaces, local.LevelLandlock} {
+		t.Run(string(level), func(t *testing.T) {
+			h := harness(t, local.Options{Level: level})
+			require.NotEmpty(t, h.Shells)
+			providertest.Run(t, h)
+		})
+	}
+}
