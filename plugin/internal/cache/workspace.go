@@ -88,17 +88,10 @@ var errNotOne = errors.New("the compiler left another number of files than one")
 // collect reads the one file the compiler left.
 func (w *Workspace) collect() (inner string, content []byte, err error) {
 	n := 0
-	err = filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
+	err = w.each(func(root *os.Root, name string) error {
 		n++
-		rel, err := filepath.Rel(w.dir, path)
-		if err != nil {
-			return err
-		}
-		inner = filepath.ToSlash(rel)
-		content, err = os.ReadFile(path)
+		inner = name
+		content, err = root.ReadFile(name)
 		return err
 	})
 	if err == nil && n != 1 {
@@ -109,10 +102,20 @@ func (w *Workspace) collect() (inner string, content []byte, err error) {
 
 // clear removes all files, so that nothing is found that was not planted now.
 func (w *Workspace) clear() {
-	_ = filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			_ = os.Remove(path)
+	_ = w.each(func(root *os.Root, name string) error { return root.Remove(name) })
+}
+
+// each visits the files below the directory, never leaving it.
+func (w *Workspace) each(visit func(root *os.Root, name string) error) error {
+	root, err := os.OpenRoot(w.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
 		}
-		return nil
+		return visit(root, name)
 	})
 }

@@ -114,8 +114,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	e.rt = wazero.NewRuntimeWithConfig(ctx, rc)
 	for _, m := range append([]HostModule{meterModule()}, cfg.HostModules...) {
 		if err := install(ctx, e.rt, m); err != nil {
-			e.closeRuntime()
-			return nil, fmt.Errorf("install host module %s: %w", m.Name, err)
+			return nil, errors.Join(fmt.Errorf("install host module %s: %w", m.Name, err), e.closeRuntime())
 		}
 	}
 	go e.background()

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	out := filepath.Join(dir, "guest.wasm")
-	cmd := exec.Command(filepath.Join(runtime.GOROOT(), "bin", "go"), "build", "-ldflags=-s -w", "-trimpath", "-buildmode=c-shared", "-o", out, "./testdata/guest")
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-trimpath", "-buildmode=c-shared", "-o", out, "./testdata/guest")
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the guest: %v\n%s", err, b)
@@ -165,18 +164,23 @@ func record(l engine.Line) {
 // payload is JSON of about n bytes that the guest's echo gives back unchanged.
 func payload(n int) []byte {
 	type item struct {
-		ID   string            `json:"id"`
-		Name string            `json:"name"`
-		Tags []string          `json:"tags"`
-		Meta map[string]string `json:"meta"`
-		N    float64           `json:"n"`
+		ID        string            `json:"id"`
+		Name      string            `json:"name"`
+		Image     string            `json:"image"`
+		State     string            `json:"state"`
+		CreatedAt string            `json:"createdAt"`
+		CPUs      int               `json:"cpus"`
+		MemoryMiB int               `json:"memoryMiB"`
+		Labels    map[string]string `json:"labels"`
+		Note      string            `json:"note"`
 	}
 	var items []item
 	var b []byte
 	for i := 0; len(b) < n; i++ {
 		items = append(items, item{
-			ID: fmt.Sprintf("sbx-%06d", i), Name: "a sandbox", Tags: []string{"one", "two"},
-			Meta: map[string]string{"owner": "core", "region": "eu"}, N: float64(i) + 0.5,
+			ID: fmt.Sprintf("sbx-%06d", i), Name: "a sandbox", Image: "registry.example.com/team/python:3.12-slim", State: "running",
+			CreatedAt: "2026-01-02T03:04:05Z", CPUs: 2, MemoryMiB: 512, Labels: map[string]string{"owner": "core"},
+			Note: "made for the nightly run of the integration suite; removed after an hour without use",
 		})
 		var err error
 		if b, err = json.Marshal(items); err != nil {

@@ -43,7 +43,6 @@ var (
 func callTree() *Module {
 	m := withEntry(Op(0x10, 1))
 	for _, f := range CallTree(40).Funcs {
-		f.Export = ""
 		m.Funcs = append(m.Funcs, Func{Results: f.Results})
 	}
 	for i := 1; i < len(m.Funcs)-1; i++ {

@@ -22,11 +22,15 @@ func inRead(dst unsafe.Pointer, off, n int32) int32
 func outWrite(src unsafe.Pointer, n int32) int32
 
 type item struct {
-	ID   string            `json:"id"`
-	Name string            `json:"name"`
-	Tags []string          `json:"tags"`
-	Meta map[string]string `json:"meta"`
-	N    float64           `json:"n"`
+	ID        string            `json:"id"`
+	Name      string            `json:"name"`
+	Image     string            `json:"image"`
+	State     string            `json:"state"`
+	CreatedAt string            `json:"createdAt"`
+	CPUs      int               `json:"cpus"`
+	MemoryMiB int               `json:"memoryMiB"`
+	Labels    map[string]string `json:"labels"`
+	Note      string            `json:"note"`
 }
 
 var remembered string
