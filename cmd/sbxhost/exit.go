@@ -99,8 +99,11 @@ func (a *app) report(err error, command string) int {
 		_ = a.printJSON(failure{d}) // the exit code still tells
 	}
 	_, _ = fmt.Fprintf(a.stderr, "%s %s\n", a.colour("31", "sbxhost:"), message)
+	if len(fix) > 0 {
+		_, _ = fmt.Fprintln(a.stderr, "  in sbxhost.yaml:")
+	}
 	for _, line := range fix {
-		_, _ = fmt.Fprintln(a.stderr, "  "+line)
+		_, _ = fmt.Fprintln(a.stderr, "    "+line)
 	}
 	if usage {
 		_, _ = fmt.Fprintf(a.stderr, "  see: %s --help\n", command)
@@ -134,37 +137,22 @@ func codeOf(err error) provider.Code {
 	return provider.Internal
 }
 
-// remedies says how to give what is missing, in the words of the command line.
+// remedies adds what one line cannot hold: the lines of the configuration that
+// would grant what is missing. The error itself says the rest.
 func remedies(err error) []string {
 	var g *grants.Error
-	if !errors.As(err, &g) || len(g.Pairs) == 0 {
+	if !errors.As(err, &g) || g.Kind != grants.KindNotGranted {
 		return nil
 	}
-	var flags, lines []string
+	var lines []string
 	for _, p := range g.Pairs {
 		if strings.HasPrefix(p.Source, "<") || strings.HasPrefix(p.Destination, "<") {
-			continue // not shown, so not shown here either
+			continue // an unusual name, which is not shown
 		}
-		flag := p.Destination
-		if p.Source != p.Destination {
-			flag += "=" + p.Source
-		}
-		flags = append(flags, "--grant "+flag)
-		lines = append(lines, "    "+p.Destination+": "+p.Source)
+		lines = append(lines, "  "+p.Destination+": "+p.Source)
 	}
-	if len(flags) == 0 {
+	if len(lines) == 0 {
 		return nil
 	}
-	switch g.Kind {
-	case grants.KindNotGranted:
-		out := []string{"to grant it for this run:  " + strings.Join(flags, " "), "to grant it always, in sbxhost.yaml:", "  processEnvironmentBindings:"}
-		return append(out, lines...)
-	case grants.KindNotSet:
-		var names []string
-		for _, p := range g.Pairs {
-			names = append(names, p.Source)
-		}
-		return []string{"set it in sbxhost's own environment: " + strings.Join(names, ", ")}
-	}
-	return nil
+	return append([]string{"processEnvironmentBindings:"}, lines...)
 }

@@ -210,7 +210,11 @@ func (a *app) copyEvents(proc *host.Process, kill func()) (res *host.Result, bro
 func (a *app) startError(err error, p *plan) error {
 	switch provider.CodeOf(err) {
 	case provider.NotFound:
-		return &exitError{code: exitNotFound, err: fmt.Errorf("command not found in the sandbox: %s (%w)", p.command, err)}
+		what := "command"
+		if p.exec.Dir != "" {
+			what = "command or working directory"
+		}
+		return &exitError{code: exitNotFound, err: fmt.Errorf("%s not found in the sandbox: %s (%w)", what, p.command, err)}
 	case provider.PermissionDenied:
 		return &exitError{code: exitCannotRun, err: fmt.Errorf("command cannot be run in the sandbox: %s (%w)", p.command, err)}
 	}

@@ -57,21 +57,28 @@ func scriptCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// empty DIR checks that no file is anywhere under a folder, which may be absent.
+// empty DIR checks that no sandbox's folder is in a state folder, which may be
+// absent.
 func scriptEmpty(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: empty DIR")
+	if len(args) != 1 {
+		ts.Fatalf("usage: [!] empty DIR")
 	}
-	dir := ts.MkAbs(args[0])
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return
+	names, err := os.ReadDir(ts.MkAbs(args[0]))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		ts.Fatalf("%v", err)
 	}
-	ts.Check(filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			ts.Fatalf("%s is there", p)
+	found := ""
+	for _, n := range names {
+		if n.IsDir() {
+			found = n.Name()
 		}
-		return err
-	}))
+	}
+	switch {
+	case !neg && found != "":
+		ts.Fatalf("%s is there", found)
+	case neg && found == "":
+		ts.Fatalf("nothing is there")
+	}
 }
 
 // json FILE checks that a file (or stdout) is one JSON document.
