@@ -67,8 +67,8 @@ func Parse(data []byte) (manifest.Manifest, error) {
 	if !errors.As(err, &me) {
 		return manifest.Manifest{}, &Error{Message: "not a manifest"}
 	}
-	at := c.locate(me.Pointer)
-	return manifest.Manifest{}, &Error{Line: at.line, Column: at.column, Pointer: me.Pointer, Message: me.Message}
+	line, column := c.locate(me.Pointer)
+	return manifest.Manifest{}, &Error{Line: line, Column: column, Pointer: me.Pointer, Message: me.Message}
 }
 
 // ToJSON turns a YAML document into JSON, for a strict JSON decoder to read.
@@ -86,10 +86,8 @@ type converter struct {
 	manifest bool // check environment keys here, where the position is known
 	out      []byte
 	path     []string
-	at       map[string]position // of keys and list items, by pointer
+	root     *yaml.Node
 }
-
-type position struct{ line, column int }
 
 // convert does not let the YAML library's panics out: a document that breaks it
 // is refused.
@@ -123,7 +121,7 @@ func convert(data []byte, isManifest bool) (c *converter, err error) {
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
 		return nil, &Error{Message: "the document is empty"}
 	}
-	c = &converter{manifest: isManifest, at: map[string]position{}}
+	c = &converter{manifest: isManifest, root: doc.Content[0]}
 	if err := c.value(doc.Content[0], 0); err != nil {
 		return nil, err
 	}
@@ -147,23 +145,31 @@ func (c *converter) fail(n *yaml.Node, message string) *Error {
 	return &Error{Line: n.Line, Column: n.Column, Pointer: strictjson.Pointer(c.path...), Message: message}
 }
 
-// mark remembers where the value at the current path is written.
-func (c *converter) mark(n *yaml.Node) {
-	c.at[strictjson.Pointer(c.path...)] = position{n.Line, n.Column}
-}
-
-// locate returns the position of the value at pointer, or of what encloses it.
-func (c *converter) locate(pointer string) position {
-	for {
-		if p, ok := c.at[pointer]; ok {
-			return p
+// locate returns where the value at pointer is written (of a member its key), or
+// what encloses it when the pointer does not lead there; 0, 0 for the whole
+// document.
+func (c *converter) locate(pointer string) (line, column int) {
+	n := c.root
+	for _, token := range strictjson.Tokens(pointer) {
+		var at, next *yaml.Node
+		switch n.Kind {
+		case yaml.MappingNode:
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				if n.Content[i].Value == token {
+					at, next = n.Content[i], n.Content[i+1]
+				}
+			}
+		case yaml.SequenceNode:
+			if i, err := strconv.Atoi(token); err == nil && i >= 0 && i < len(n.Content) {
+				at, next = n.Content[i], n.Content[i]
+			}
 		}
-		i := strings.LastIndexByte(pointer, '/')
-		if i < 0 {
-			return position{}
+		if at == nil {
+			break
 		}
-		pointer = pointer[:i]
+		line, column, n = at.Line, at.Column, next
 	}
+	return line, column
 }
 
 // value appends n as JSON.
@@ -190,7 +196,6 @@ func (c *converter) value(n *yaml.Node, depth int) error {
 				c.out = append(c.out, ',')
 			}
 			c.path = append(c.path, strconv.Itoa(i))
-			c.mark(item)
 			if err := c.value(item, depth+1); err != nil {
 				return err
 			}
@@ -248,7 +253,6 @@ func (c *converter) mapping(n *yaml.Node, depth int) error {
 		}
 		seen[key.Value] = true
 		c.path = append(c.path, key.Value)
-		c.mark(key)
 		c.out = append(strictjson.AppendString(c.out, key.Value), ':')
 		if err := c.value(n.Content[i+1], depth+1); err != nil {
 			return err

@@ -172,7 +172,7 @@ func TestHostileDocuments(t *testing.T) {
 			_, err := manifestyaml.Parse([]byte(in))
 			var e *manifestyaml.Error
 			require.ErrorAs(t, err, &e)
-			assert.Less(t, time.Since(start), 20*time.Second, "a generous bound: a quadratic reader takes minutes")
+			assert.Less(t, time.Since(start), 2*time.Minute, "generous, for a loaded machine; a quadratic reader takes many minutes")
 		})
 	}
 }
