@@ -40,6 +40,12 @@ func TestConformance(t *testing.T) {
 		t.Run(string(level), func(t *testing.T) {
 			h := harness(t, local.Options{Level: level})
 			require.NotEmpty(t, h.Shells)
+			if level == local.LevelLandlock {
+				h.Skip = map[string]string{
+					"create/root": "without a mount namespace the workspace is at its host path; OpenEnds says so",
+					"exec/dir":    "without a mount namespace the workspace is at its host path; OpenEnds says so",
+				}
+			}
 			providertest.Run(t, h)
 		})
 	}

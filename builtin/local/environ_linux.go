@@ -13,8 +13,9 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // environment builds a command's environment: the few inherited names, what the
 // sandbox itself says, and over that the request's. The host has resolved
-// precedence among the request's parts.
-func (s *sandbox) environment(req provider.ExecRequest, dir string) ([][]byte, error) {
+// precedence among the request's parts, and provider.ValidateExec has refused what
+// no environment can carry.
+func (s *sandbox) environment(req provider.ExecRequest, dir string) [][]byte {
 	base := map[string]string{"PATH": defaultPath}
 	kept, _ := envpolicy.Filter(s.p.opts.Environ(), s.p.opts.InheritEnv)
 	for _, kv := range kept {
@@ -30,9 +31,6 @@ func (s *sandbox) environment(req provider.ExecRequest, dir string) ([][]byte, e
 		base["TERM"] = "xterm"
 	}
 	for k, v := range req.Env {
-		if err := checkEnv(k, strings.IndexByte(v, 0) >= 0); err != nil {
-			return nil, err
-		}
 		base[k] = v
 	}
 	for _, e := range []interface {
@@ -47,18 +45,12 @@ func (s *sandbox) environment(req provider.ExecRequest, dir string) ([][]byte, e
 		out = append(out, []byte(k+"="+v))
 	}
 	for k, v := range req.Protected.All() {
-		if err := checkEnv(k, v.HasNUL()); err != nil {
-			return nil, err
-		}
 		out = append(out, join(k, v.Reveal()))
 	}
 	for k, v := range req.Secrets.All() {
-		if err := checkEnv(k, v.HasNUL()); err != nil {
-			return nil, err
-		}
 		out = append(out, join(k, v.Reveal()))
 	}
-	return out, nil
+	return out
 }
 
 // join builds one entry and wipes the revealed copy.
@@ -67,16 +59,4 @@ func join(k string, v []byte) []byte {
 	b = append(append(append(b, k...), '='), v...)
 	clear(v)
 	return b
-}
-
-// checkEnv refuses what no process environment can carry. The value is not
-// shown.
-func checkEnv(name string, hasNUL bool) error {
-	switch {
-	case name == "" || strings.ContainsAny(name, "=\x00"):
-		return problem(provider.InvalidArgument, "exec", "", "an environment name is empty or contains = or NUL")
-	case hasNUL:
-		return problem(provider.InvalidArgument, "exec", name, "the value of this environment variable contains a NUL byte")
-	}
-	return nil
 }

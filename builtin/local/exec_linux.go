@@ -36,7 +36,7 @@ func (s *sandbox) Exec(ctx context.Context, req provider.ExecRequest) (provider.
 	s.mu.Unlock()
 	defer s.starting.Done()
 
-	p := &process{s: s, timeout: req.Timeout > 0}
+	p := &process{s: s, tty: req.TTY}
 	if s.jail != nil {
 		p.exec, err = s.jail.exec(ctx, r)
 	} else {
@@ -56,43 +56,24 @@ func (s *sandbox) request(req provider.ExecRequest) (shim.Request, error) {
 		TTY: req.TTY, Cols: req.Cols, Rows: req.Rows, KillLeftovers: req.KillLeftovers,
 		Stdout: req.Stdout, Stderr: req.Stderr, Timeout: req.Timeout, Grace: req.Grace,
 	}
-	switch {
-	case req.User != "":
+	if err := provider.ValidateExec(req); err != nil {
+		return r, ours(err)
+	}
+	if err := provider.CheckExec(s.p.describe, req); err != nil {
+		return r, ours(err)
+	}
+	if req.User != "" {
 		return r, problem(provider.Unsupported, "exec", id, "local cannot run as another user").remedy("leave user out")
-	case (len(req.Args) == 0) == (req.Shell == ""):
-		return r, invalid("exactly one of args and shell must be set")
-	case req.Shell != "":
+	}
+	if r.Args = req.Args; req.Shell != "" {
 		r.Args = []string{"/bin/sh", "-c", req.Shell}
-	default:
-		r.Args = req.Args
 	}
-	for _, a := range r.Args {
-		if strings.IndexByte(a, 0) >= 0 {
-			return r, invalid("an argument contains a NUL byte")
-		}
+	if len(req.Dir) > 3000 {
+		return r, invalid("the working directory's name is too long")
 	}
-	if r.Args[0] == "" {
-		return r, problem(provider.NotFound, "exec", id, "the command's name is empty")
-	}
-	if strings.IndexByte(req.Dir, 0) >= 0 || len(req.Dir) > 4000 {
-		return r, invalid("the working directory's name contains a NUL byte or is too long")
-	}
-	switch req.Stdin {
-	case provider.StdinUpfront:
-		if r.Input = req.Input; r.Input == nil {
-			r.Input = strings.NewReader("")
-		}
-	case provider.StdinLive:
-		r.LiveInput = true
-	case provider.StdinNone, "":
-	default:
-		return r, invalid("unknown stdin mode")
-	}
+	r.Input, r.LiveInput = req.Input, req.Stdin == provider.StdinLive
 	r.Dir = s.dirOf(req.Dir)
-	env, err := s.environment(req, r.Dir)
-	if err != nil {
-		return r, err
-	}
+	env := s.environment(req, r.Dir)
 	r.Env = env
 	size := 0
 	for _, v := range env {
@@ -179,7 +160,7 @@ type process struct {
 	s       *sandbox
 	exec    *shim.Exec
 	watcher *watcher // its own supervisor, where there is no jail
-	timeout bool
+	tty     bool
 }
 
 // Stdin implements provider.Process.
@@ -247,7 +228,7 @@ func (p *process) Wait(ctx context.Context) (provider.Exit, error) {
 	if err != nil {
 		return provider.Exit{}, ctxProblem("wait", p.s.record.ID, err, provider.AppliedNo)
 	}
-	e := provider.Exit{Code: -1, LeftRunning: int(st.Left), TreeDead: st.TreeDead}
+	e := provider.Exit{Code: -1, Merged: p.tty, LeftRunning: int(st.Left), TreeDead: st.TreeDead}
 	if st.Signal != 0 {
 		e.Signal = strings.TrimPrefix(unix.SignalName(unix.Signal(st.Signal)), "SIG")
 		if e.Signal == "" {

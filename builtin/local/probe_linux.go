@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -47,7 +48,7 @@ func (p *Provider) probe(l Level) error {
 		return plain(err)
 	}
 	defer s.destroyProcesses(ctx) //nolint:errcheck // its processes are gone or the next step says so
-	proc, err := s.Exec(ctx, provider.ExecRequest{Args: []string{"/bin/sh", "-c", "exit 42"}})
+	proc, err := s.Exec(ctx, provider.ExecRequest{ID: "probe", Args: []string{"/bin/sh", "-c", "exit 42"}, Stdout: io.Discard, Stderr: io.Discard})
 	if err != nil {
 		return plain(err)
 	}

@@ -37,6 +37,15 @@ func ctxProblem(op, subject string, err error, a provider.Applied) error {
 	return problem(code, op, subject, "the caller gave up").applied(a)
 }
 
+// ours puts this provider's name on a general error.
+func ours(err error) error {
+	var pe *provider.Error
+	if errors.As(err, &pe) {
+		pe.Provider = "local"
+	}
+	return err
+}
+
 func itoa(n int) string { return strconv.Itoa(n) }
 
 func joinReasons(r []string) string { return strings.Join(r, "; ") }

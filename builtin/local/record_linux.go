@@ -48,12 +48,18 @@ func (r *record) pids(def int64) int64 {
 	return def
 }
 
+// same reports whether r answers the request o: the same digest, and for a
+// replacement the same attempt.
+func (r *record) same(o *record, replaces bool) bool {
+	return r.Digest == o.Digest && (!replaces || r.Labels[provider.LabelAttempt] == o.Labels[provider.LabelAttempt])
+}
+
 func (r *record) matches(q provider.Query) bool {
 	return (q.Owner == "" || r.Labels[provider.LabelOwner] == q.Owner) &&
 		(q.Session == "" || r.Labels[provider.LabelSession] == q.Session)
 }
 
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,79}$`)
 
 // validID reports whether id can be the name of a sandbox's directory.
 func validID(id string) bool { return idPattern.MatchString(id) }

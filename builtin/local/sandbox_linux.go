@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,12 +48,10 @@ func (p *Provider) Create(ctx context.Context, req provider.CreateRequest) (prov
 	}
 	defer release()
 
-	p.mu.Lock()
-	s := p.sandboxes[r.ID]
-	p.mu.Unlock()
+	s := p.existing(r, req.Replaces != nil)
 	if s != nil {
-		if s.record.Digest != r.Digest {
-			return nil, problem(provider.Conflict, "create", r.ID, "a sandbox of this session exists and was made from another request").remedy("destroy it, or use another session")
+		if !s.record.same(r, req.Replaces != nil) {
+			return nil, conflict(r)
 		}
 		if s.alive() {
 			return s, nil
@@ -62,47 +61,57 @@ func (p *Provider) Create(ctx context.Context, req provider.CreateRequest) (prov
 		}
 		return p.bringUp(ctx, s)
 	}
-	s, err = p.prepare(r)
+	s, err = p.prepare(r, req.Replaces != nil)
 	if err != nil {
 		return nil, err
+	}
+	if req.Checkpoint != nil {
+		if err := req.Checkpoint(s.Ref()); err != nil {
+			e := problem(provider.Internal, "create", r.ID, "the sandbox's ref could not be made durable").cause(err)
+			if derr := s.destroy(context.WithoutCancel(ctx)); derr != nil {
+				_ = e.applied(provider.AppliedUnknown)
+			}
+			return nil, e
+		}
 	}
 	return p.bringUp(ctx, s)
 }
 
+// existing finds the live sandbox that a create would adopt. One that took a
+// session over has another id than its session.
+func (p *Provider) existing(r *record, replaces bool) *sandbox {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.sandboxes[r.ID]; s != nil || replaces {
+		return s
+	}
+	for _, s := range p.sandboxes {
+		if s.record.Labels[provider.LabelSession] == r.Labels[provider.LabelSession] {
+			return s
+		}
+	}
+	return nil
+}
+
+func conflict(r *record) error {
+	return problem(provider.Conflict, "create", r.ID, "a sandbox of this session exists and was made from another request").remedy("destroy it, or use another session")
+}
+
 // newRecord checks a request.
 func (p *Provider) newRecord(req provider.CreateRequest) (*record, error) {
-	refuse := func(what, remedy string) error {
-		return problem(provider.Unsupported, "create", req.Name, what).remedy(remedy)
+	if err := provider.ValidateCreate(req); err != nil {
+		return nil, ours(err)
 	}
-	switch {
-	case !validID(req.SessionID):
-		return nil, problem(provider.InvalidArgument, "create", req.Name, "the session id is not made of letters, digits, - and _")
-	case req.Transport == provider.TransportCreate || req.Protected.Len() > 0:
-		return nil, refuse("local has no creation environment", "use the exec transport")
-	case req.User != "":
-		return nil, refuse("local cannot run as another user", "leave user out of the manifest")
-	case req.Start == "image":
-		return nil, refuse("local has no images to start", "use start: idle")
-	case len(req.Ports) > 0:
-		return nil, refuse("local publishes no ports", "leave ports out of the manifest, or use --provider docker")
-	case req.Network != "none" && req.Network != "default":
-		return nil, problem(provider.InvalidArgument, "create", req.Name, "network is neither none nor default")
-	case req.Network == "default" && !p.opts.AllowNetwork:
-		return nil, problem(provider.Unsupported, "create", req.Name, "network default is off for local sandboxes").remedy("set " + Setting + ": true in the host's configuration, or use network: none")
-	case len(req.Mounts) > 0 && p.level != LevelNamespaces:
-		return nil, refuse("path grants need level namespaces, and this machine allows "+string(p.level), "leave pathGrants out, or use --provider docker")
-	case req.Resources.CPUs > 0 && p.describe.Features.CPUs == provider.SupportNone:
-		return nil, refuse("there is no cgroup to limit cpus with", "leave resources.cpus out, run as root, or use --provider docker")
-	case req.Resources.CPUs < 0 || req.Resources.MemoryMiB < 0 || req.Resources.PIDs < 0 || req.Resources.DiskMiB < 0:
-		return nil, problem(provider.InvalidArgument, "create", req.Name, "a resource limit is negative")
+	if err := provider.CheckCreate(p.describe, req); err != nil {
+		return nil, ours(err)
 	}
 	r := &record{
-		Version: 1, ID: req.SessionID, Name: req.Name, Digest: req.Digest, Labels: req.Labels, Root: req.Root,
+		Version: 1, ID: strings.TrimPrefix(req.Name, provider.NamePrefix), Name: req.Name, Digest: req.Digest, Labels: req.Labels, Root: req.Root,
 		Network: req.Network, Level: p.level, Resources: req.Resources, Mounts: req.Mounts, CreatedAt: time.Now().UTC(),
 		TTL: req.TTL,
 	}
-	if r.Name == "" {
-		r.Name = provider.NamePrefix + r.ID
+	if !validID(r.ID) {
+		return nil, problem(provider.InvalidArgument, "create", req.SessionID, "the sandbox's name is not made of letters, digits, - and _")
 	}
 	if p.root {
 		r.UID = p.ids.of(r.ID)
@@ -121,7 +130,7 @@ func (p *Provider) newRecord(req provider.CreateRequest) (*record, error) {
 }
 
 // prepare makes, or takes over, a sandbox's directory.
-func (p *Provider) prepare(r *record) (*sandbox, error) {
+func (p *Provider) prepare(r *record, replaces bool) (*sandbox, error) {
 	dir := filepath.Join(p.opts.StateDir, r.ID)
 	internal := func(what string, err error) error {
 		code := provider.Internal
@@ -147,9 +156,9 @@ func (p *Provider) prepare(r *record) (*sandbox, error) {
 	if !fresh {
 		old, err := readRecord(p.opts.StateDir, r.ID)
 		switch {
-		case err == nil && old.Digest != r.Digest:
+		case err == nil && !old.same(r, replaces):
 			_ = lock.Close()
-			return nil, problem(provider.Conflict, "create", r.ID, "a sandbox of this session exists and was made from another request").remedy("destroy it, or use another session")
+			return nil, conflict(r)
 		case err == nil:
 			// The same request: go on with its files.
 			s.record = old
@@ -273,7 +282,8 @@ func (s *sandbox) start(ctx context.Context) error {
 	s.mu.Unlock()
 	if r.TTL > 0 {
 		s.ttl = time.AfterFunc(r.TTL, func() {
-			_ = s.stop(context.Background(), "its time to live passed")
+			// What cannot be removed now is listed as stopped.
+			_ = s.p.Destroy(context.Background(), s.Ref())
 		})
 	}
 	return nil

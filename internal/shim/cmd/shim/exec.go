@@ -285,7 +285,7 @@ func (s *supervisor) start(e *exec) bool {
 	if len(e.dir) > 0 {
 		c.dir = cstring(e.dir)
 	}
-	c.candidates = candidates(args[0], env)
+	c.candidates, c.search = candidates(args[0], env)
 	var childEnds []int
 	if !s.streams(e, c, &childEnds) {
 		return true
@@ -464,15 +464,16 @@ func pointers(list [][]byte) []*byte {
 
 const defaultPath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
-// candidates lists the paths that execvp would try.
-func candidates(name []byte, env [][]byte) []*byte {
+// candidates lists the paths that execvp would try, and whether they are those of
+// PATH. Relative directories in PATH are passed over.
+func candidates(name []byte, env [][]byte) (paths []*byte, search bool) {
 	for _, c := range name {
 		if c == '/' {
-			return []*byte{cstring(name)}
+			return []*byte{cstring(name)}, false
 		}
 	}
 	if len(name) == 0 {
-		return []*byte{cstring(nil)}
+		return []*byte{cstring(nil)}, false
 	}
 	path := []byte(defaultPath)
 	for _, kv := range env {
@@ -480,7 +481,6 @@ func candidates(name []byte, env [][]byte) []*byte {
 			path = kv[5:]
 		}
 	}
-	var out []*byte
 	for start := 0; start <= len(path); {
 		end := start
 		for end < len(path) && path[end] != ':' {
@@ -488,11 +488,11 @@ func candidates(name []byte, env [][]byte) []*byte {
 		}
 		if d := path[start:end]; len(d) > 0 && d[0] == '/' {
 			p := append(append(append([]byte(nil), d...), '/'), name...)
-			out = append(out, cstring(p))
+			paths = append(paths, cstring(p))
 		}
 		start = end + 1
 	}
-	return out
+	return paths, true
 }
 
 func errnoOf(err error) uint32 {

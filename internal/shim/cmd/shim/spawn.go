@@ -22,6 +22,7 @@ type child struct {
 	terminal   bool
 	dir        *byte
 	candidates []*byte // paths to try, in order
+	search     bool    // they are those of PATH
 	argv, envv []*byte // nil-terminated
 	rlimits    []rlimit
 	setIDs     bool
@@ -212,6 +213,12 @@ func runChild(c *child) {
 		_, _, e = syscall.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(c.candidates[i])), uintptr(unsafe.Pointer(&c.argv[0])), uintptr(unsafe.Pointer(&c.envv[0])))
 		if e == unix.ENOENT || e == unix.ENOTDIR {
 			continue
+		}
+		if e == unix.EACCES && c.search {
+			// A directory of PATH that is closed to us holds nothing for us.
+			if _, _, a := syscall.RawSyscall(unix.SYS_FACCESSAT, atFDCWD, uintptr(unsafe.Pointer(c.candidates[i])), 0); a == unix.EACCES {
+				continue
+			}
 		}
 		worst = uintptr(e)
 		if e != unix.EACCES {
