@@ -94,10 +94,7 @@ func (h *Host) notOurs(ctx context.Context, reg *registration, ref provider.Ref)
 		return alreadyOurs(r.Protected)
 	}
 	// A provider that cannot list shows no labels; then none is in sight.
-	listed, err := reg.provider.List(ctx, provider.Query{})
-	if err != nil {
-		return nil
-	}
+	listed, _ := reg.provider.List(ctx, provider.Query{})
 	i := slices.IndexFunc(listed, func(x provider.Resource) bool { return x.Ref.ID == ref.ID })
 	if i < 0 {
 		return nil

@@ -152,6 +152,7 @@ func (s *Session) detach(ctx context.Context) error {
 	}
 	// The idle lifetime of a detached sandbox counts from now.
 	_ = s.ledger.put(context.WithoutCancel(ctx), ledger.Created)
+	s.h.stored.note(s.key, s.ledger.record.Attempt)
 	s.over()
 	s.h.watchDetached(s.ledger.record)
 	return nil

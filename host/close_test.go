@@ -102,7 +102,7 @@ func TestClose(t *testing.T) {
 		assert.Zero(t, e.fake.Count(fake.MethodDestroy), "not destroyed under a start in flight")
 		close(release)
 		require.NoError(t, <-closed)
-		<-execErr
+		t.Log("killed or refused; either is right:", <-execErr)
 		assert.Equal(t, 1, e.fake.Count(fake.MethodDestroy))
 	})
 	t.Run("a reader that never reads does not hold it up", func(t *testing.T) {

@@ -68,8 +68,7 @@ func TestCreate(t *testing.T) {
 	t.Run("the intent is durable before the provider is asked, and holds no value", func(t *testing.T) {
 		t.Parallel()
 		led := newLedger()
-		var e *env
-		e = newEnv(t, granted, func(s *setup) {
+		e := newEnv(t, granted, func(s *setup) {
 			s.host.Ledger, s.host.ID = led, "owner"
 			s.fake.Hooks = fake.Hooks{Before: func(_ context.Context, c fake.Call) error {
 				if c.Method != fake.MethodCreate {
@@ -423,11 +422,20 @@ func TestKey(t *testing.T) {
 		require.NoError(t, err)
 	})
 	t.Run("a key of a session that is not live here is not used twice", func(t *testing.T) {
-		_, err := s2.Detach(t.Context())
+		state, err := s2.Detach(t.Context())
 		require.NoError(t, err)
 		_, err = e.Create(t.Context(), req)
 		code(t, provider.FailedPrecondition, err)
 		assert.ErrorContains(t, err, s2.ID())
+		s3, err := e.Resume(t.Context(), host.ResumeRequest{State: state})
+		require.NoError(t, err)
+		s4, err := e.Create(t.Context(), req)
+		require.NoError(t, err)
+		assert.Same(t, s3, s4, "once it was resumed it is the key's again")
+		require.NoError(t, s4.Close(t.Context()))
+		s5, err := e.Create(t.Context(), req)
+		require.NoError(t, err)
+		assert.NotSame(t, s4, s5)
 	})
 	_, err = e.Create(t.Context(), host.CreateRequest{Provider: "fake", Manifest: ordinary(), Key: "a\nb"})
 	code(t, provider.InvalidArgument, err)

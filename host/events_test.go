@@ -221,7 +221,7 @@ func TestSpans(t *testing.T) {
 	for _, sp := range spans.Ended() {
 		ops = append(ops, sp.Name())
 		for _, a := range sp.Attributes() {
-			text += string(a.Key) + "=" + a.Value.Emit() + " "
+			text += string(a.Key) + "=" + a.Value.String() + " "
 		}
 		text += sp.Status().Description
 		assert.Empty(t, sp.Events(), "no error texts")

@@ -22,7 +22,6 @@ type File struct {
 	src    io.ReadCloser
 	masked io.Reader
 	pos    int64 // of masked, in redacted bytes
-	hits   map[string]int64
 	next   int64 // of Read
 	closed bool
 }

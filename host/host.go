@@ -140,6 +140,7 @@ type Host struct {
 	sessions  map[string]*Session
 	detached  map[string]*time.Timer // by session id
 	keys      map[string]*keyed
+	stored    storedKeys
 	resumes   map[string]*flight
 	busy      map[string]bool // attempts that an operation is working on
 	deferred  map[string]bool // attempts whose removal is to be tried again

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"sync"
 
 	"github.com/sbxhost/sbxhost/ledger"
 	"github.com/sbxhost/sbxhost/provider"
@@ -46,9 +47,8 @@ func (h *Host) createOnce(ctx context.Context, p *plan) (*Session, error) {
 }
 
 func (h *Host) createFirst(ctx context.Context, p *plan, k *keyed) (*Session, error) {
-	err := h.keyInLedger(ctx, p)
-	var s *Session
-	if err == nil {
+	s, err := h.keyInLedger(ctx, p)
+	if err == nil && s == nil {
 		s, err = h.createNew(ctx, p)
 	}
 	h.mu.Lock()
@@ -60,23 +60,68 @@ func (h *Host) createFirst(ctx context.Context, p *plan, k *keyed) (*Session, er
 	return s, err
 }
 
-// keyInLedger refuses a key whose session was made before and is not live here:
-// making another one would break what the key promises.
-func (h *Host) keyInLedger(ctx context.Context, p *plan) error {
-	records, err := h.ledger.List(ctx, h.id)
+// keyInLedger looks for a session that was made with the key and is not among
+// the keys of this host's life: one that was resumed is returned, and one that
+// nobody holds is refused, because making another one would break what the key
+// promises.
+func (h *Host) keyInLedger(ctx context.Context, p *plan) (*Session, error) {
+	attempt, err := h.stored.find(ctx, h, p.key)
 	if err != nil {
-		return ledgerFailed(p.op, provider.AppliedNo, err)
+		return nil, ledgerFailed(p.op, provider.AppliedNo, err)
 	}
-	for _, r := range records {
-		if r.Key != p.key || r.Phase != ledger.Created {
-			continue
-		}
-		if r.Digest != p.request.Digest {
-			return keyConflict(p.op)
-		}
-		return refusal(provider.FailedPrecondition, p.op, "the session "+r.Session+" of this key is not live here", "resume it from its state, or use another key")
+	if attempt == "" {
+		return nil, nil
 	}
-	return nil
+	r, err := h.ledger.Get(ctx, attempt)
+	switch code := provider.CodeOf(err); {
+	case code == provider.NotFound || code == "" && r.Phase != ledger.Created:
+		return nil, nil // it is gone, or going
+	case code != "":
+		return nil, ledgerFailed(p.op, provider.AppliedNo, err)
+	}
+	if r.Digest != p.request.Digest {
+		return nil, keyConflict(p.op)
+	}
+	if s, live := h.Session(r.Session); live && s.key == p.key {
+		if err := p.mayShare(ctx); err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	return nil, refusal(provider.FailedPrecondition, p.op, "the session "+r.Session+" of this key is not live here", "resume it from its state, or use another key")
+}
+
+// storedKeys knows which attempt an idempotency key stands for in the ledger.
+type storedKeys struct {
+	mu       sync.Mutex
+	attempts map[string]string // nil until the ledger was read
+}
+
+func (k *storedKeys) find(ctx context.Context, h *Host, key string) (string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.attempts == nil {
+		records, err := h.ledger.List(ctx, h.id)
+		if err != nil {
+			return "", err
+		}
+		k.attempts = map[string]string{}
+		for _, r := range records { // oldest first: the newest counts
+			if r.Key != "" {
+				k.attempts[r.Key] = r.Attempt
+			}
+		}
+	}
+	return k.attempts[key], nil
+}
+
+// note remembers a session that leaves this host and stays in the ledger.
+func (k *storedKeys) note(key, attempt string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.attempts != nil && key != "" {
+		k.attempts[key] = attempt
+	}
 }
 
 func keyConflict(op string) error {

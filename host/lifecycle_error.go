@@ -40,13 +40,9 @@ func (e *LifecycleError) Is(target error) bool { return codeIs(e.Code, target) }
 
 // codeIs reports whether target is code or its context error.
 func codeIs(code provider.Code, target error) bool {
-	switch target {
-	case error(code):
-		return true
-	case context.Canceled:
-		return code == provider.Canceled
-	case context.DeadlineExceeded:
-		return code == provider.DeadlineExceeded
+	if c, ok := target.(provider.Code); ok { //nolint:errorlint // this is what errors.Is calls
+		return c == code
 	}
-	return false
+	return code == provider.Canceled && target == context.Canceled || //nolint:errorlint // as above
+		code == provider.DeadlineExceeded && target == context.DeadlineExceeded //nolint:errorlint // as above
 }

@@ -280,14 +280,14 @@ func TestOrdinaryErrorsAreUntouched(t *testing.T) {
 		s := e.create(t, ordinary())
 		e.fake.SetHooks(fail(fake.MethodWrite))
 		err := s.WriteFile(t.Context(), "f", []byte("x"), host.WriteOptions{})
-		assert.True(t, err == x, "%v", err) //nolint:errorlint // identity is the point
+		assert.True(t, err == x, "%v", err)
 	})
 	t.Run("PY-40 the host has grants, the manifest has no reference", func(t *testing.T) {
 		t.Parallel()
 		e := newEnv(t, granted)
 		e.fake.SetHooks(fail(fake.MethodCreate))
 		_, err := e.Create(t.Context(), host.CreateRequest{Provider: "fake", Manifest: ordinary()})
-		assert.True(t, err == x, "%v", err) //nolint:errorlint // identity is the point
+		assert.True(t, err == x, "%v", err)
 	})
 	t.Run("errors.As finds the provider's error", func(t *testing.T) {
 		t.Parallel()

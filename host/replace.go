@@ -55,11 +55,11 @@ func (r *resumption) replace(ctx context.Context) (*Session, error) {
 
 // succeed puts the replacement's session in the place of the previous one.
 func (h *Host) succeed(live, s *Session) {
+	h.stored.note(s.key, s.ledger.record.Attempt)
 	if live == nil {
 		h.admit(s)
 		return
 	}
-	s.key = live.key
 	h.mu.Lock()
 	h.sessions[s.id] = s
 	if k := h.keys[s.key]; k != nil && k.s == live {

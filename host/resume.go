@@ -88,6 +88,7 @@ func (h *Host) resume(ctx context.Context, req ResumeRequest, tr *traced) (*Sess
 		if err := r.prove(ctx); err != nil {
 			return nil, err
 		}
+		r.plan.key = r.record.Key
 		if len(r.plan.pairs) > 0 {
 			return r.replace(ctx)
 		}
@@ -339,6 +340,7 @@ func (r *resumption) attach(ctx context.Context) (*Session, error) {
 		h.live.release()
 		return nil, err
 	}
+	h.stored.note(s.key, s.ledger.record.Attempt)
 	h.admit(s)
 	return s, nil
 }
