@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -22,6 +23,7 @@ type instance struct {
 	dirty   api.MutableGlobal // nil if the module cannot get dirty
 	globals []api.MutableGlobal
 	stack   [1]uint64
+	since   time.Time // idle since
 }
 
 var moduleConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions()

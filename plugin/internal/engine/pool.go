@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"sync"
 	"time"
 
@@ -232,6 +233,7 @@ func (p *Pool) put(in *instance) {
 		p.gone(1)
 		return
 	}
+	in.since = time.Now()
 	p.ready = append(p.ready, in)
 	e.broadcast()
 	e.mu.Unlock()
@@ -421,15 +423,66 @@ func (p *Pool) refill() {
 	}
 }
 
+// trimAfter is how long an instance is idle before it gives its private pages
+// back.
+const trimAfter = 2 * time.Second
+
 // background resets used instances, one at a time: on several threads at once
 // resetting is slower than on one, for they all change one address space. It
-// also makes fresh ones where there is no snapshot.
+// also makes fresh ones where there is no snapshot, and trims those that are not
+// used.
 func (e *Engine) background() {
 	defer close(e.done)
-	for range e.kick {
-		for e.step() {
+	tick := time.NewTicker(trimAfter)
+	defer tick.Stop()
+	for {
+		select {
+		case _, ok := <-e.kick:
+			if !ok {
+				return
+			}
+			for e.step() {
+			}
+		case <-tick.C:
+			for e.trim() {
+			}
 		}
 	}
+}
+
+// trim trims one instance, and reports whether there was one to trim.
+func (e *Engine) trim() bool {
+	e.mu.Lock()
+	for p := range e.pools {
+		for i, in := range p.ready {
+			if p.closed || in.mem == nil || !in.mem.Hot() || time.Since(in.since) < trimAfter {
+				continue
+			}
+			p.ready = slices.Delete(p.ready, i, i+1)
+			p.calls.Add(1)
+			e.mu.Unlock()
+			defer p.calls.Done()
+			if err := in.mem.Trim(); err != nil {
+				in.close()
+				p.gone(1)
+				return true
+			}
+			e.mu.Lock()
+			if p.closed {
+				e.mu.Unlock()
+				in.close()
+				p.gone(1)
+				return true
+			}
+			// First, that is last to be used again.
+			p.ready = slices.Insert(p.ready, 0, in)
+			e.broadcast()
+			e.mu.Unlock()
+			return true
+		}
+	}
+	e.mu.Unlock()
+	return false
 }
 
 // step does one thing that is due, and reports whether there was one.
@@ -441,6 +494,7 @@ func (e *Engine) step() bool {
 	}
 	for p := range e.pools {
 		if in := pop(&p.used); in != nil {
+			p.calls.Add(1) // the image must outlive the reset
 			e.mu.Unlock()
 			if err := in.reset(); err != nil {
 				in.close()
@@ -448,6 +502,7 @@ func (e *Engine) step() bool {
 			} else {
 				p.put(in)
 			}
+			p.calls.Done()
 			return true
 		}
 		if p.img == nil && p.prepared && !p.closed && len(p.ready) < p.opts.Warm &&

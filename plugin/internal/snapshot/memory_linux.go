@@ -14,10 +14,11 @@ const Supported = true
 const pageSize = 4096 // what is copied at once; smaller than or equal to the system's
 
 // Image is an immutable copy of a memory. It may be used by any number of
-// instances at once and must outlive the making of them, not their use.
+// instances at once and must outlive making and resetting them.
 type Image struct {
 	fd   int
 	size uint64
+	view []byte // read-only, shared by all resets
 }
 
 // NewImage copies a memory, whose size must be a multiple of 64 KiB. Pages of
@@ -31,6 +32,12 @@ func NewImage(mem []byte) (*Image, error) {
 	if err := img.fill(mem); err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("fill a plugin image: %w", err)
+	}
+	if img.size > 0 {
+		if img.view, err = unix.Mmap(fd, 0, len(mem), unix.PROT_READ, unix.MAP_SHARED); err != nil {
+			_ = unix.Close(fd)
+			return nil, fmt.Errorf("map a plugin image: %w", err)
+		}
 	}
 	return img, nil
 }
@@ -80,6 +87,10 @@ func (i *Image) Close() error {
 	}
 	fd := i.fd
 	i.fd = -1
+	if i.view != nil {
+		_ = unix.Munmap(i.view)
+		i.view = nil
+	}
 	return unix.Close(fd)
 }
 
@@ -90,6 +101,7 @@ type Memory struct {
 	reserved []byte // whole range, PROT_NONE beyond size
 	size     uint64
 	start    uint64 // size at first
+	hot      bool
 	err      error
 }
 
@@ -158,7 +170,9 @@ func (m *Memory) Bytes() []byte { return m.reserved[:m.size:m.size] }
 // cannot be reset: the instance has its size in places that only grow.
 func (m *Memory) Grown() bool { return m.size > m.start }
 
-// Reset puts the memory back to its image.
+// Reset puts the memory back to its image. Few changed pages are copied back and
+// stay private, so that the next use does not fault on them again; many are
+// dropped.
 func (m *Memory) Reset() error {
 	if m.size == 0 {
 		return nil
@@ -166,9 +180,26 @@ func (m *Memory) Reset() error {
 	if m.img == nil || m.Grown() {
 		return errors.New("a memory without image, or one that grew, cannot be reset")
 	}
+	if m.size == uint64(len(m.img.view)) && m.copyBack() {
+		m.hot = true
+		return nil
+	}
+	return m.Trim()
+}
+
+// Hot reports whether the memory holds private pages since it was reset.
+func (m *Memory) Hot() bool { return m.hot }
+
+// Trim is Reset by dropping all private pages: the memory then takes as little
+// room as it can.
+func (m *Memory) Trim() error {
+	if m.img == nil || m.Grown() {
+		return errors.New("a memory without image, or one that grew, cannot be reset")
+	}
 	if err := unix.Madvise(m.reserved[:m.size], unix.MADV_DONTNEED); err != nil {
 		return fmt.Errorf("reset a plugin's memory: %w", err)
 	}
+	m.hot = false
 	return nil
 }
 

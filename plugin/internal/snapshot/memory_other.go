@@ -59,5 +59,11 @@ func (m *Memory) Grown() bool { return len(m.buf) > m.start }
 // Reset always fails.
 func (m *Memory) Reset() error { return errUnsupported }
 
+// Hot is false.
+func (m *Memory) Hot() bool { return false }
+
+// Trim always fails.
+func (m *Memory) Trim() error { return errUnsupported }
+
 // Free implements experimental.LinearMemory.
 func (m *Memory) Free() { m.buf = nil }
