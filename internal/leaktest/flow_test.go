@@ -261,8 +261,9 @@ func (f *flow) describe(s *host.Session) {
 	f.corpus.AddValue("unmaskable", s.Unmaskable())
 	f.corpus.Add("session printed", fmt.Appendf(nil, "%v %+v", s, s))
 	f.corpus.Add("session printed as Go", fmt.Appendf(nil, "%#v", s))
-	if b, err := json.Marshal(s); err == nil {
-		f.corpus.Add("session JSON", b)
+	marshalled, err := json.Marshal(map[string]any{"session": s})
+	if err == nil {
+		f.corpus.Add("session JSON", marshalled)
 	}
 	st, err := s.Status(f.ctx)
 	require.NoError(f.t, err)
