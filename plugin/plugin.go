@@ -37,6 +37,7 @@ import (
 	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/plugin/internal/egress"
 	"github.com/sbxhost/sbxhost/plugin/internal/engine"
+	"github.com/sbxhost/sbxhost/plugin/internal/hook"
 	"github.com/sbxhost/sbxhost/plugin/internal/spec"
 	"github.com/sbxhost/sbxhost/plugin/internal/wasmfile"
 	"github.com/sbxhost/sbxhost/provider"
@@ -90,6 +91,7 @@ type Plugin struct {
 	broker  *egress.Broker
 	log     *slog.Logger
 	desc    provider.Description
+	hooks   *hook.Hooks
 	loading sync.Mutex
 	pool    *engine.Pool
 	closed  bool
@@ -100,7 +102,7 @@ type Plugin struct {
 
 // Load checks a module, its manifest, its approval and its configuration. None
 // of the plugin's code runs. The error says everything that is wrong.
-func Load(_ context.Context, rt *Runtime, cfg Config) (*Plugin, error) {
+func Load(ctx context.Context, rt *Runtime, cfg Config) (*Plugin, error) {
 	const op = "load plugin"
 	mod, m, err := inspectModule(cfg.Module)
 	if err != nil {
@@ -119,11 +121,12 @@ func Load(_ context.Context, rt *Runtime, cfg Config) (*Plugin, error) {
 	for k, o := range cfg.Origins {
 		origins[k] = egress.OriginSetting(o)
 	}
-	broker, err := egress.New(egress.Config{Manifest: m, Credentials: maps.Clone(cfg.Credentials), Settings: maps.Clone(cfg.Settings), Origins: origins, Resolve: cfg.Resolve, TLS: cfg.TLS})
+	hooks := hook.From(ctx)
+	broker, err := egress.New(egress.Config{Captured: hooks.Captured, Manifest: m, Credentials: maps.Clone(cfg.Credentials), Settings: maps.Clone(cfg.Settings), Origins: origins, Resolve: cfg.Resolve, TLS: cfg.TLS})
 	if err != nil {
 		return nil, &provider.Error{Code: provider.InvalidArgument, Op: op, Subject: m.Name, Message: err.Error(), Applied: provider.AppliedNo}
 	}
-	p := &Plugin{rt: rt, module: mod, m: m, cfg: cfg, broker: broker, log: cfg.Logger, sessions: map[string]*sandboxState{}}
+	p := &Plugin{rt: rt, module: mod, m: m, cfg: cfg, broker: broker, log: cfg.Logger, hooks: hooks, sessions: map[string]*sandboxState{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -278,13 +281,19 @@ func (p *Plugin) instances(ctx context.Context) (*engine.Pool, error) {
 	opts := engine.Options{
 		Entry: abi.CallExport, TableElements: abi.DefaultTable, MemoryPages: abi.DefaultMemory / 65536, NoSnapshot: p.m.NoSnapshot,
 		Timeout: abi.DefaultWallMillis * time.Millisecond, LogBytes: abi.MaxLogPerCall, Log: p.stdio,
-		Warmup: nil,
+		Warmup: nil, Fuel: p.hooks.Fuel,
+	}
+	if after := p.hooks.After; after != nil {
+		opts.After = func(op int32, memory []byte, fuel int64) { after(abi.Op(op), memory, fuel) }
 	}
 	if p.m.Limits.MemoryMiB > 0 {
 		opts.MemoryPages = uint32(p.m.Limits.MemoryMiB) * 16 //nolint:gosec // at most 1024 MiB, checked
 	}
 	if p.m.Limits.WallMs > 0 {
 		opts.Timeout = time.Duration(p.m.Limits.WallMs) * time.Millisecond
+	}
+	if p.hooks.MemoryPages > 0 {
+		opts.MemoryPages = p.hooks.MemoryPages
 	}
 	pool, err := p.rt.engine.Load(ctx, p.module, opts)
 	if err != nil {

@@ -74,6 +74,9 @@ type Config struct {
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// RootCAs for tests; nil is the system's.
 	TLS *tls.Config
+	// Captured, when set, is told about each captured token, for conformance
+	// tests.
+	Captured func(name string, token secret.Value)
 }
 
 // Broker serves one loaded plugin. It is safe for concurrent use.
@@ -84,6 +87,7 @@ type Broker struct {
 	origins  map[string]OriginSetting
 	dialer   *dialer
 	client   *http.Client
+	captured func(name string, token secret.Value)
 
 	mu       sync.Mutex
 	captures map[string]secret.Value // of scope plugin
@@ -95,7 +99,7 @@ type Broker struct {
 // New returns a Broker. The config's maps are not copied and must not change.
 func New(c Config) (*Broker, error) {
 	b := &Broker{
-		m: c.Manifest, creds: c.Credentials, settings: c.Settings, origins: c.Origins,
+		m: c.Manifest, creds: c.Credentials, settings: c.Settings, origins: c.Origins, captured: c.Captured,
 		captures: map[string]secret.Value{}, handles: map[string]*handle{}, claimed: map[string]*Session{}, listed: map[string]listedItem{},
 	}
 	for name := range c.Origins {
@@ -189,6 +193,9 @@ func (b *Broker) capture(s *Session, name string) (secret.Value, bool) {
 }
 
 func (b *Broker) keepCapture(s *Session, name string, v secret.Value) {
+	if b.captured != nil {
+		b.captured(name, v)
+	}
 	if b.m.Captures[name].Scope == "plugin" {
 		b.mu.Lock()
 		b.captures[name] = v

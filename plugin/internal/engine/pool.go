@@ -49,6 +49,10 @@ type Options struct {
 	Log func(Line)
 	// LogBytes bounds what one call can log. Default 64 KiB.
 	LogBytes int
+	// After, when set, is called after each call, however it ended, with the
+	// instance's whole memory, valid until it returns, and the fuel the call
+	// took. It exists for conformance tests.
+	After func(op int32, memory []byte, fuel int64)
 }
 
 // Warmup is a call made before the snapshot. Its State is synthetic: what the
@@ -279,6 +283,9 @@ func (p *Pool) CallTimeout(ctx context.Context, op int32, state any, timeout tim
 	defer func() { p.giveBack(in, clean) }()
 	err = c.run(in.entry, in.stack[:])
 	clean = err == nil
+	if p.opts.After != nil {
+		p.opts.After(op, in.mem.Bytes(), c.spent)
+	}
 	return Result{Code: api.DecodeI32(in.stack[0]), Fuel: c.spent}, err
 }
 
