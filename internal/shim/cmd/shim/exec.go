@@ -200,6 +200,9 @@ func (s *supervisor) frame(e *exec, f wire.Frame) bool {
 		}
 		e.seen[f.Type] = true
 	default:
+		if e.failed {
+			return true // sent before the host knew
+		}
 		if !e.started {
 			return false
 		}
