@@ -67,6 +67,9 @@ func (h *sandboxHandle) Exec(ctx context.Context, q provider.ExecRequest) (provi
 	if q.User != "" && h.p.desc.Features.User == provider.SupportNone {
 		return nil, h.p.refused(provider.Unsupported, op, "the plugin cannot choose a user")
 	}
+	if err := h.p.canDo(op, q); err != nil {
+		return nil, err
+	}
 	if q.KillLeftovers {
 		// Harmless to miss where each exec is the vendor's own process tree; the
 		// description says that execs are not isolated.
@@ -80,7 +83,8 @@ func (h *sandboxHandle) Exec(ctx context.Context, q provider.ExecRequest) (provi
 		ID: q.ID, Args: q.Args, Shell: q.Shell, Dir: dir, User: q.User, TimeoutMs: q.Timeout.Milliseconds(),
 		Env: q.Env, Protected: q.Protected, Secrets: q.Secrets, Stdout: q.Stdout, Stderr: q.Stderr,
 	}
-	if q.Stdin == provider.StdinUpfront && q.Input != nil {
+	feed := q.Stdin == provider.StdinUpfront && q.Input != nil && h.p.desc.Exec.Stdin == provider.StdinLive
+	if q.Stdin == provider.StdinUpfront && q.Input != nil && !feed {
 		data, err := io.ReadAll(io.LimitReader(q.Input, maxUpfront+1))
 		if err != nil {
 			return nil, h.p.failed(op, errors.New("reading the command's input failed"), provider.AppliedNo)
@@ -98,6 +102,9 @@ func (h *sandboxHandle) Exec(ctx context.Context, q provider.ExecRequest) (provi
 		pr.stdin = &stdinWriter{pr: pr, ctx: run}
 	}
 	go pr.run(run)
+	if feed {
+		go pr.feed(run, q.Input)
+	}
 	select {
 	case <-pr.started:
 		return pr, nil
@@ -114,6 +121,48 @@ func (h *sandboxHandle) Exec(ctx context.Context, q provider.ExecRequest) (provi
 		}
 		return nil, h.p.failed(op, ctx.Err(), provider.AppliedOf(pr.err))
 	}
+}
+
+// canDo refuses what the approved manifest has no place for; nothing is left out
+// in silence.
+func (p *Plugin) canDo(op string, q provider.ExecRequest) error {
+	switch {
+	case q.Stdin == provider.StdinLive && p.desc.Exec.Stdin != provider.StdinLive:
+		return p.refused(provider.Unsupported, op, "the plugin cannot give a running command input")
+	case q.Stdin == provider.StdinUpfront && p.desc.Exec.Stdin == provider.StdinNone:
+		return p.refused(provider.Unsupported, op, "the plugin cannot give a command input")
+	case q.TTY && !p.desc.Exec.TTY:
+		return p.refused(provider.Unsupported, op, "the plugin cannot make a terminal")
+	case len(q.Env) > 0 && !p.takesLiterals():
+		return p.refused(provider.Unsupported, op, "the plugin cannot set variables for one command; put them into the manifest")
+	}
+	return nil
+}
+
+// takesLiterals reports whether an exec route has a place for the literals of
+// one command.
+func (p *Plugin) takesLiterals() bool {
+	for _, r := range p.m.Routes {
+		for _, s := range r.Request.Slots {
+			if s.From == "exec.environment" || s.From == "exec.line" {
+				return true
+			}
+		}
+	}
+	return p.m.Kind == "plugin-driven"
+}
+
+// feed sends complete input piece by piece, where the vendor takes live input
+// only. A command that does not read it is no failure.
+func (pr *process) feed(ctx context.Context, input io.Reader) {
+	select {
+	case <-pr.started:
+	case <-pr.done:
+		return
+	}
+	w := &stdinWriter{pr: pr, ctx: ctx}
+	_, _ = io.CopyBuffer(w, struct{ io.Reader }{input}, make([]byte, stdinChunk)) // it may have ended, or closed its input
+	_ = w.Close()                                                                 // as above
 }
 
 func (pr *process) document() abi.Exec {

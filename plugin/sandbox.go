@@ -259,6 +259,9 @@ func (p *Plugin) mayProtect(op string, t provider.Transport, protected bool) err
 
 // find looks for a sandbox of this session that an earlier attempt left behind.
 func (p *Plugin) find(ctx context.Context, q provider.CreateRequest) (*sandboxState, error) {
+	if !p.createsRemotely() {
+		return nil, nil // nothing outlives its reference, so nothing can be found
+	}
 	list, err := p.List(ctx, provider.Query{Owner: q.Labels[provider.LabelOwner], Session: q.SessionID})
 	if err != nil {
 		e := p.failed("create", err, provider.AppliedNo)

@@ -248,7 +248,7 @@ func startsAction(r *spec.Route) bool {
 	}
 	for _, s := range r.Request.Slots {
 		switch s.From {
-		case "exec.argv0", "exec.args", "exec.argv", "exec.shell", "exec.environment", "exec.stdin", "file.content":
+		case "exec.argv0", "exec.args", "exec.argv", "exec.shell", "exec.line", "exec.environment", "exec.stdin", "file.content":
 			return true
 		}
 	}
@@ -304,6 +304,8 @@ func (c *Call) settle(r *spec.Route, resp *http.Response, sent bool, spent *uses
 	case resp == nil:
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
 		outcome = provider.AppliedYes
+	case resp.StatusCode == http.StatusRequestTimeout:
+		// Vendors use 408 for work that took too long, too.
 	case resp.StatusCode >= 300 && resp.StatusCode < 500:
 		outcome = provider.AppliedNo
 	}

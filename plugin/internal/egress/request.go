@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/plugin/internal/spec"
@@ -371,6 +372,9 @@ func (c *Call) slotValue(s spec.Slot) (any, bool, error) {
 		if s.Encoding == "base64" {
 			return base64.StdEncoding.EncodeToString(data), true, nil
 		}
+		if !utf8.Valid(data) {
+			return nil, false, failure(abi.ErrnoInvalid, s.From+" is not text, and the vendor takes only text")
+		}
 		return string(data), true, nil
 	}
 	v, ok := c.hostValue(s.From)
@@ -381,10 +385,14 @@ func (c *Call) slotValue(s spec.Slot) (any, bool, error) {
 		switch s.From {
 		case "sandbox":
 			return nil, false, failure(abi.ErrnoState, "the sandbox id is not known yet")
-		case "exec.argv0", "exec.argv", "exec.shell":
+		case "exec.argv0", "exec.argv", "exec.shell", "exec.line":
 			return nil, false, failure(abi.ErrnoState, "there is no command in this operation")
 		}
 		return nil, false, nil
+	}
+	if !jsonText(v) {
+		// Writing it as JSON would change it.
+		return nil, false, failure(abi.ErrnoInvalid, s.From+" is not UTF-8, and the vendor takes only text")
 	}
 	switch m := v.(type) {
 	case map[string]string:
@@ -406,6 +414,24 @@ func (c *Call) slotValue(s spec.Slot) (any, bool, error) {
 		return out, true, nil
 	}
 	return v, true, nil
+}
+
+// jsonText reports whether every text in a host value can be written as JSON
+// without being changed.
+func jsonText(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return utf8.ValidString(v)
+	case []string:
+		return !slices.ContainsFunc(v, func(s string) bool { return !utf8.ValidString(s) })
+	case map[string]string:
+		for k, s := range v {
+			if !utf8.ValidString(k) || !utf8.ValidString(s) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // inline reads content that goes into a JSON body.

@@ -98,6 +98,8 @@ func (c *Call) execValue(from string) (any, bool) {
 			return e.Shell, true
 		}
 		return quoteArgs(argv), len(argv) > 0
+	case "exec.line":
+		return c.execLine(argv), len(argv) > 0
 	case "exec.dir":
 		return e.Dir, e.Dir != ""
 	case "exec.user":
@@ -194,10 +196,34 @@ func quoteArgs(args []string) string {
 			out[i] = a
 			continue
 		}
-		out[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		out[i] = quote(a)
 	}
 	return strings.Join(out, " ")
 }
+
+// execLine writes the command as one line that a shell, or a vendor that splits
+// words as one does, reads as a single /bin/sh process: it enters the working
+// directory, sets the command's literals, and becomes the command. It is for
+// vendors whose exec call has no fields for either. Protected values are never
+// part of it.
+func (c *Call) execLine(argv []string) string {
+	e := c.cfg.Exec
+	var b strings.Builder
+	if e.Dir != "" {
+		if s := c.cfg.Session; s != nil && s.req.Root != "" {
+			b.WriteString("mkdir -p " + quote(s.req.Root) + " 2>/dev/null; ")
+		}
+		b.WriteString("cd " + quote(e.Dir) + " || exit 126; ")
+	}
+	for _, k := range slices.Sorted(maps.Keys(e.Env)) {
+		b.WriteString("export " + k + "=" + quote(e.Env[k]) + "; ")
+	}
+	b.WriteString("exec " + quoteArgs(argv))
+	return quoteArgs([]string{"/bin/sh", "-c", b.String()})
+}
+
+// quote writes one word so that no shell changes it.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // text renders a host value for a path, query or header.
 func text(v any) string {

@@ -31,7 +31,7 @@ var forbiddenHeaders = []string{"host", "content-length", "content-type", "trans
 var (
 	envSources   = []string{"environment", "exec.environment"}
 	plainSources = []string{"image", "name", "session", "attempt", "ttlSeconds", "cpus", "memoryMiB", "diskMiB", "network", "ports", "sandbox",
-		"exec.argv0", "exec.args", "exec.argv", "exec.shell", "exec.dir", "exec.user", "exec.timeoutSeconds", "exec.timeoutMs", "exec.id", "exec.stdin",
+		"exec.argv0", "exec.args", "exec.argv", "exec.shell", "exec.line", "exec.dir", "exec.user", "exec.timeoutSeconds", "exec.timeoutMs", "exec.id", "exec.stdin",
 		"file.path", "file.content", "file.mode"}
 	mapSources = []string{"labels", "ownerLabels"}
 )
