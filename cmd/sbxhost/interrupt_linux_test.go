@@ -82,7 +82,7 @@ func TestInterrupt(t *testing.T) {
 			cmd := command(t, "run", "--secret", "HOST_TOKEN", "--", "sh", "-c", strings.ReplaceAll(tc.script, "MARK", mark))
 			out, err := cmd.StdoutPipe()
 			require.NoError(t, err)
-			var stderr bytes.Buffer
+			var stderr screen
 			cmd.Stderr = &stderr
 			require.NoError(t, cmd.Start())
 			line, err := bufio.NewReader(out).ReadString('\n')
@@ -104,7 +104,7 @@ func TestSecondInterruptDoesNotWait(t *testing.T) {
 	cmd := command(t, "run", "--", "sh", "-c", `trap '' TERM INT; echo ready; while :; do sleep `+mark+`; done`)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	var stderr bytes.Buffer
+	var stderr screen
 	cmd.Stderr = &stderr
 	require.NoError(t, cmd.Start())
 	_, err = bufio.NewReader(out).ReadString('\n')
