@@ -57,12 +57,45 @@ func TestCommand(t *testing.T) {
 	assert.Equal(t, "token is [redacted:SANDBOX_TOKEN], length 18", strings.TrimSpace(string(out)))
 }
 
-// The README's manifest is one.
+// The README's manifest, run as the README runs it, does what it says: refused
+// without the grant, redacted with it.
 func TestManifest(t *testing.T) {
 	t.Parallel()
-	m, err := manifestyaml.Parse([]byte(between(t, readme(t), "```yaml\n# manifest.yaml\n", "```")))
+	text := between(t, readme(t), "```yaml\n# manifest.yaml\n", "```")
+	m, err := manifestyaml.Parse([]byte(text))
 	require.NoError(t, err)
 	assert.Len(t, m.Pairs(), 1)
+	if runtime.GOOS != "linux" {
+		t.Skip("sandboxes run locally on Linux only")
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "manifest.yaml"), []byte(text), 0o600))
+	bin := filepath.Join(dir, "sbxhost")
+	build := exec.Command("go", "build", "-o", bin, "./cmd/sbxhost")
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	for _, session := range []string{
+		between(t, readme(t), "```\n$ sbxhost run", "$ echo"),
+		between(t, readme(t), "```\n$ HOST_TOKEN=", "```"),
+	} {
+		line, want, _ := strings.Cut(session, "\n")
+		if !strings.Contains(line, "sbxhost run") {
+			line = "sbxhost run" + line
+		} else {
+			line = "HOST_TOKEN=" + line
+		}
+		cmd := exec.Command("sh", "-c", line)
+		cmd.Dir = dir
+		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir}
+		out, err := cmd.CombinedOutput()
+		assert.Equal(t, want, string(out))
+		if strings.Contains(want, "not granted") {
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			assert.Equal(t, 125, exit.ExitCode())
+		}
+	}
 }
 
 // The README's Go code is the tested example's.
