@@ -35,7 +35,9 @@ type Call struct {
 	// session is behind such a call.
 	Init bool
 
-	ctx      context.Context
+	parent   context.Context
+	ctx      context.Context // parent with the deadline, once somebody asks
+	cancel   context.CancelFunc
 	inst     *instance
 	deadline time.Time
 	timeout  time.Duration // engine's own, zero if the caller's deadline is nearer
@@ -54,7 +56,19 @@ type callContext struct {
 }
 
 // Context ends when the call must end. Host functions that wait select on it.
-func (c *Call) Context() context.Context { return c.ctx }
+func (c *Call) Context() context.Context {
+	if c.ctx == nil { // made on demand: most calls never wait for anything
+		c.ctx, c.cancel = context.WithDeadline(c.parent, c.deadline)
+	}
+	return c.ctx
+}
+
+// release ends Context.
+func (c *Call) release() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+}
 
 // Earn adds fuel to the call's budget: for output that the host delivered, so
 // that a long stream is not limited by the fuel of a short call.
@@ -84,7 +98,7 @@ func (c *Call) check() error {
 // ended reads the clock itself: while guests keep all processors busy, timers
 // fire late.
 func (c *Call) ended() error {
-	if err := c.ctx.Err(); errors.Is(err, context.Canceled) {
+	if err := c.parent.Err(); errors.Is(err, context.Canceled) {
 		return &Canceled{}
 	} else if err != nil || !time.Now().Before(c.deadline) {
 		return &Deadline{Timeout: c.timeout}
@@ -115,7 +129,7 @@ func (c *Call) run(fn api.Function, stack []uint64) error {
 	}
 	c.given = min(slice, c.budget-c.spent)
 	c.inst.counter.Set(meter.Counter(c.given, meter.MaxDepth))
-	err := fn.CallWithStack(&callContext{Context: c.ctx, call: c}, stack)
+	err := fn.CallWithStack(&callContext{Context: c.parent, call: c}, stack)
 	if left := c.inst.counter.Get(); !meter.TooDeep(left) && c.given > 0 {
 		c.spent += c.given - meter.Fuel(left)
 		c.given = 0

@@ -301,7 +301,7 @@ func TestTraps(t *testing.T) {
 				require.ErrorAs(t, err, &trap)
 				assert.Equal(t, kind, trap.Kind)
 			}
-			assert.Zero(t, p.Idle(), "an instance that trapped is discarded")
+			assert.EqualValues(t, 2, p.Discarded(), "an instance that trapped is discarded")
 		})
 	}
 }

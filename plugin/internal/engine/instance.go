@@ -96,8 +96,8 @@ func (in *instance) prepare(ctx context.Context) error {
 		}
 		copy(mem[d.Offset:], d.Bytes)
 	}
-	c, cancel := in.pool.newCall(ctx, in, in.pool.opts.InitFuel, in.pool.opts.InitTimeout)
-	defer cancel()
+	c := in.pool.newCall(ctx, in, in.pool.opts.InitFuel, in.pool.opts.InitTimeout)
+	defer c.release()
 	c.Init = true
 	if in.pool.out.HasStart {
 		if err := c.run(in.mod.ExportedFunction(meter.StartExport), nil); err != nil {

@@ -35,8 +35,8 @@ type Options struct {
 	InitTimeout time.Duration
 	// MaxInstances bounds this module's instances. Default 32.
 	MaxInstances int
-	// Warm is how many fresh instances are kept ready where a snapshot is not
-	// possible. Default 2.
+	// Warm is how many instances are made ahead of calls. Two let one be reset
+	// while the other works. Default 2.
 	Warm int
 	// NoSnapshot gives every call an instance that ran its initialisation
 	// for that call alone, for modules whose state must not repeat.
@@ -107,11 +107,12 @@ type Pool struct {
 	values []uint64        // mutable globals of the snapshot
 
 	// Under engine.mu.
-	closed   bool
-	live     int
-	ready    []*instance // clean, may be handed out
-	used     []*instance // to be reset
-	prepared bool        // the first instance is through
+	closed    bool
+	live      int
+	ready     []*instance // clean, may be handed out
+	used      []*instance // to be reset
+	prepared  bool        // the first instance is through
+	discarded int64       // instances not used again after a call
 
 	calls sync.WaitGroup
 	once  sync.Once
@@ -204,9 +205,9 @@ func (p *Pool) first(ctx context.Context) error {
 			return err
 		}
 		p.img = img
-		return nil
+	} else {
+		p.put(in)
 	}
-	p.put(in)
 	p.engine.mu.Lock()
 	p.prepared = true
 	p.engine.mu.Unlock()
@@ -270,8 +271,8 @@ func (p *Pool) CallTimeout(ctx context.Context, op int32, state any, timeout tim
 	p.engine.mu.Unlock()
 	defer p.calls.Done()
 
-	c, cancel := p.newCall(ctx, nil, p.opts.Fuel, timeout)
-	defer cancel()
+	c := p.newCall(ctx, nil, p.opts.Fuel, timeout)
+	defer c.release()
 	c.Op, c.State = op, state
 	in, err := p.acquire(c)
 	if err != nil {
@@ -289,16 +290,14 @@ func (p *Pool) CallTimeout(ctx context.Context, op int32, state any, timeout tim
 	return Result{Code: api.DecodeI32(in.stack[0]), Fuel: c.spent}, err
 }
 
-func (p *Pool) newCall(ctx context.Context, in *instance, fuel int64, timeout time.Duration) (*Call, context.CancelFunc) {
-	c := &Call{inst: in, budget: fuel, timeout: timeout, deadline: time.Now().Add(timeout)}
+func (p *Pool) newCall(ctx context.Context, in *instance, fuel int64, timeout time.Duration) *Call {
+	c := &Call{parent: ctx, inst: in, budget: fuel, timeout: timeout, deadline: time.Now().Add(timeout)}
 	if d, ok := ctx.Deadline(); ok && d.Before(c.deadline) {
 		c.deadline, c.timeout = d, 0
 	}
-	var cancel context.CancelFunc
-	c.ctx, cancel = context.WithDeadline(ctx, c.deadline)
 	c.lines[0].init(c, Stdout, p)
 	c.lines[1].init(c, Stderr, p)
-	return c, cancel
+	return c
 }
 
 // acquire finds or makes a clean instance.
@@ -329,7 +328,7 @@ func (p *Pool) acquire(c *Call) (*instance, error) {
 				e.live++
 				p.live++
 				e.mu.Unlock()
-				return p.make(c.ctx)
+				return p.make(c.Context())
 			}
 			if victim := e.idle(p); victim != nil {
 				e.mu.Unlock()
@@ -344,7 +343,7 @@ func (p *Pool) acquire(c *Call) (*instance, error) {
 		var err error
 		select {
 		case <-wake:
-		case <-c.ctx.Done():
+		case <-c.Context().Done():
 			if err = c.ended(); err == nil {
 				err = &Deadline{Timeout: c.timeout}
 			}
@@ -417,6 +416,17 @@ func (p *Pool) giveBack(in *instance, clean bool) {
 	}
 	in.close()
 	p.gone(1)
+	e.mu.Lock()
+	p.discarded++
+	e.mu.Unlock()
+	e.nudge()
+}
+
+// Discarded is the number of instances that were not used again after a call.
+func (p *Pool) Discarded() int64 {
+	p.engine.mu.Lock()
+	defer p.engine.mu.Unlock()
+	return p.discarded
 }
 
 // refill asks for fresh instances where there is no snapshot. Called with mu
@@ -512,8 +522,7 @@ func (e *Engine) step() bool {
 			p.calls.Done()
 			return true
 		}
-		if p.img == nil && p.prepared && !p.closed && len(p.ready) < p.opts.Warm &&
-			p.live < p.opts.MaxInstances && e.live < e.cfg.MaxInstances {
+		if p.short() && p.live < p.opts.MaxInstances && e.live < e.cfg.MaxInstances {
 			e.live++
 			p.live++
 			p.calls.Add(1)
@@ -528,6 +537,19 @@ func (e *Engine) step() bool {
 	}
 	e.mu.Unlock()
 	return false
+}
+
+// short reports whether the pool wants an instance made in the background. With a
+// snapshot, instances come back after being reset, so it is enough that there
+// are some; without, every call takes one. Called with mu held.
+func (p *Pool) short() bool {
+	if p.closed || !p.prepared {
+		return false
+	}
+	if p.img != nil {
+		return p.live < p.opts.Warm
+	}
+	return len(p.ready) < p.opts.Warm
 }
 
 // Close ends the pool: no more calls, instances freed when the running calls
@@ -588,4 +610,11 @@ func (p *Pool) Prewarm(n int) error {
 		}
 	}
 	return nil
+}
+
+// Busy is the number of instances that are running a call, being made or reset.
+func (p *Pool) Busy() int {
+	p.engine.mu.Lock()
+	defer p.engine.mu.Unlock()
+	return p.live - len(p.ready) - len(p.used)
 }

@@ -329,7 +329,7 @@ func (c *Call) Sleep(d time.Duration) error {
 		defer t.Stop()
 		select {
 		case <-t.C:
-		case <-c.ctx.Done():
+		case <-c.Context().Done():
 		}
 	}
 	return c.ended()

@@ -21,17 +21,20 @@ func cpuTime(tb testing.TB) time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// medians runs the functions in turn, over and over, and returns each one's
-// median of CPU time on this thread.
+// medians runs the functions in turn, a block of ten calls each, over and over,
+// and returns each one's median of CPU time on this thread. Blocks, for one that
+// touches much memory would otherwise slow down the next.
 func medians(b *testing.B, rounds int, fns ...func()) []time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	all := make([][]time.Duration, len(fns))
-	for range rounds {
+	for range rounds / 10 {
 		for i, fn := range fns {
-			start := cpuTime(b)
-			fn()
-			all[i] = append(all[i], cpuTime(b)-start)
+			for range 10 {
+				start := cpuTime(b)
+				fn()
+				all[i] = append(all[i], cpuTime(b)-start)
+			}
 		}
 	}
 	out := make([]time.Duration, len(fns))
