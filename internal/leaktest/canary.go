@@ -85,3 +85,7 @@ func word(tb testing.TB, n int) string {
 	}
 	return string(out)
 }
+
+// Known returns a canary for a value that the test did not choose: a token that
+// something issued.
+func Known(name, value string) Canary { return Canary{name, value} }
