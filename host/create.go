@@ -93,7 +93,6 @@ func (h *Host) createNew(ctx context.Context, p *plan) (*Session, error) {
 		h.live.release()
 		return nil, err
 	}
-	p.arm()
 	s, err := p.build(ctx, p.writeFiles)
 	if err != nil {
 		p.binding.Revoke()

@@ -67,6 +67,19 @@ func TestEvents(t *testing.T) {
 		assert.Equal(t, "not granted", denied[0].Grant.Reason)
 		noCanary(t, err.Error())
 	})
+	t.Run("no record repeats a value that a caller put in a free field", func(t *testing.T) {
+		e := newEnv(t, granted)
+		s, err := e.Create(t.Context(), host.CreateRequest{Provider: "fake", Manifest: protected(), Principal: tokenCanary})
+		require.NoError(t, err)
+		_, err = s.Exec(t.Context(), host.ExecRequest{Args: []string{"true"}, ID: tokenCanary})
+		require.NoError(t, err)
+		e.events.wait(t, 1, kind(host.KindExec, ""))
+		for _, r := range e.events.all() {
+			doc, err := json.Marshal(r)
+			require.NoError(t, err)
+			noCanary(t, string(doc))
+		}
+	})
 	t.Run("with the create transport the hand-over is at creation", func(t *testing.T) {
 		e := newEnv(t, granted)
 		_, err := e.Create(t.Context(), host.CreateRequest{Provider: "fake", Manifest: protected(), Transport: host.TransportCreate})

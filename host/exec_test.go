@@ -121,16 +121,19 @@ func TestExec(t *testing.T) {
 		assert.Empty(t, e.fake.Execs()[0].Protected)
 		assert.Equal(t, []string{"TOKEN"}, e.fake.Calls()[0].Protected)
 	})
-	t.Run("a per-exec literal may not name a protected destination", func(t *testing.T) {
-		t.Parallel()
-		e := newEnv(t, granted)
-		s := e.create(t, protected())
-		e.fake.Forget()
-		_, err := s.Exec(t.Context(), host.ExecRequest{Args: []string{"true"}, Env: map[string]string{"TOKEN": "mine"}})
-		code(t, provider.InvalidArgument, err)
-		assert.ErrorContains(t, err, "TOKEN")
-		e.untouched(t)
-	})
+	for _, transport := range []host.Transport{host.TransportExec, host.TransportCreate} {
+		t.Run("a per-exec literal may not name a protected destination, "+string(transport), func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, granted)
+			s, err := e.Create(t.Context(), host.CreateRequest{Provider: "fake", Manifest: protected(), Transport: transport})
+			require.NoError(t, err)
+			e.fake.Forget()
+			_, err = s.Exec(t.Context(), host.ExecRequest{Args: []string{"true"}, Env: map[string]string{"TOKEN": "mine"}})
+			code(t, provider.InvalidArgument, err)
+			assert.ErrorContains(t, err, "TOKEN")
+			e.untouched(t)
+		})
+	}
 	bad := map[string]host.ExecRequest{
 		"neither args nor shell": {},
 		"both args and shell":    {Args: []string{"a"}, Shell: "a"},

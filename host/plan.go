@@ -18,7 +18,7 @@ import (
 )
 
 // plan is everything decided about a sandbox before its provider is touched. Its
-// methods are called in the order check, bind, arm, build.
+// methods are called in the order check, bind, build.
 type plan struct {
 	h  *Host
 	op string
@@ -176,10 +176,13 @@ func (p *plan) use() (grants.Use, error) {
 	return grants.Use{Manifest: p.manifest, Provider: p.reg.name, Session: p.id, Grants: now}, nil
 }
 
-// bind judges the references under the grants and reads their values in one
-// snapshot. Every decision is disclosed.
+// bind judges the references under the grants, reads their values in one
+// snapshot and arms the redactor with them. Every decision is disclosed.
 func (p *plan) bind(ctx context.Context) error {
 	err := p.resolve(ctx)
+	if err == nil {
+		p.arm()
+	}
 	p.disclosure().resolved(p.pairs, err)
 	if err == nil {
 		return nil

@@ -105,7 +105,6 @@ func (r *resumption) build(ctx context.Context, move bool) (*Session, error) {
 	if err := p.bind(ctx); err != nil {
 		return nil, err
 	}
-	p.arm()
 	p.boundary.fact("previous", r.record.Ref.ID)
 	p.request.Name = provider.ReplacementName(p.id, p.attempt)
 	p.request.Replaces = &r.record.Ref

@@ -1,7 +1,6 @@
 package host_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -201,6 +200,21 @@ func TestRequestSecrets(t *testing.T) {
 		noCanary(t, fmt.Sprintf("%v %+v %#v", err, err, err))
 		assert.ErrorContains(t, err, "[redacted:USER_KEY]")
 	})
+	t.Run("a state whose ref holds a value fails closed", func(t *testing.T) {
+		t.Parallel()
+		e := newEnv(t)
+		require.NoError(t, e.Register("leaky", &refProvider{Provider: e.fake, ref: provider.Ref{ID: "id-" + requestCanary}}))
+		s, err := e.Create(t.Context(), host.CreateRequest{Provider: "leaky", Manifest: ordinary()})
+		require.NoError(t, err)
+		_, err = s.State(t.Context())
+		require.NoError(t, err, "it is not known to be a value yet")
+		_, err = s.Exec(t.Context(), host.ExecRequest{Args: []string{"true"}, Secrets: secrets})
+		require.NoError(t, err)
+		_, err = s.State(t.Context())
+		code(t, provider.Internal, err)
+		noCanary(t, fmt.Sprintf("%+v", err))
+		noCanary(t, fmt.Sprintf("%+v", s.Info()))
+	})
 	t.Run("the caller's own maps are not kept and not changed", func(t *testing.T) {
 		t.Parallel()
 		e := newEnv(t)
@@ -359,5 +373,4 @@ func TestRequestSecretSurfaces(t *testing.T) {
 			}
 		}
 	})
-	_ = context.Background
 }
