@@ -34,7 +34,7 @@ func (s *sandbox) bareConfig() *wire.Config {
 		c.Unconfined = true
 		return c
 	}
-	c.Seccomp = p.seccomp.get(true, r.Network != "default")
+	c.Seccomp = p.seccomp.get(filter{bare: true, noInet: r.Network != "default", sameUser: !p.root})
 	c.Landlock = p.bareDomain(r, filepath.Join(s.work, workspaceDir), filepath.Join(s.work, tmpDir))
 	return c
 }

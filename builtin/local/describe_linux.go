@@ -49,11 +49,14 @@ func (p *Provider) description() provider.Description {
 		}
 		d.OpenEnds = []string{
 			"the kernel is shared with the host",
-			"the list of the host's processes and their arguments can be read, their environment cannot",
+			"the list of the host's processes, their arguments and the number of their open files can be read, their environment cannot",
+			"names, sizes, owners and times of the host's files can be seen, and their directories entered and watched; contents cannot be read",
+			"files of the host that the sandbox's user owns, or that everybody may write, can have their mode, times and attributes changed, though not their contents",
+			"the host's network interfaces and sockets are listed in /proc/net",
 			"/usr and its like, and parts of /etc, can be read",
 			"the workspace is at its host path, not at the manifest's root; HOME and PWD name it",
 			"without a process namespace, what is left running when the host process is killed with SIGKILL is ended by its supervisor, not by the kernel",
-			"commands cannot use Unix sockets, nor signal processes of other execs",
+			"commands cannot use Unix sockets, System V IPC or new terminals, nor signal processes of other execs",
 		}
 		if p.opts.AllowNetwork {
 			d.OpenEnds = append(d.OpenEnds, "network: default is the host's network, its loopback services included")

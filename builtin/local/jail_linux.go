@@ -203,7 +203,7 @@ func (p *Provider) jailConfig(r *record, dir string) (*wire.Config, error) {
 		Jail: true, Loopback: r.Network != "default", Hostname: "sandbox", TagExecs: true,
 		UID: jailID, GID: jailID, HostUID: uint32(os.Geteuid()), HostGID: uint32(os.Getegid()), IDs: wire.IDMapSelf,
 		Root: r.Root, PIDs: uint64(r.pids(p.opts.PIDs)), Masked: masked,
-		Seccomp: p.seccomp.get(false, false),
+		Seccomp: p.seccomp.get(filter{}),
 	}
 	if p.root {
 		c.IDs, c.HostUID, c.HostGID = wire.IDSet, r.UID, r.UID
@@ -257,7 +257,7 @@ func (p *Provider) jailConfig(r *record, dir string) (*wire.Config, error) {
 		{Path: "/etc/hostname", Content: "sandbox\n"},
 		{Path: "/etc/nsswitch.conf", Content: "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"},
 	}
-	c.Tmpfs = []wire.Tmpfs{{Path: "/tmp", Options: "mode=1777"}, {Path: "/dev/shm", Options: "mode=1777"}}
+	c.Tmpfs = tmpfs(r.Resources.MemoryMiB)
 	c.Mounts = append(c.Mounts, wire.Mount{Source: filepath.Join(dir, workspaceDir), Target: r.Root, NoDev: true})
 	for _, m := range r.Mounts {
 		c.Mounts = append(c.Mounts, wire.Mount{Source: m.HostPath, Target: m.Path, ReadOnly: m.ReadOnly, NoDev: true})
@@ -265,6 +265,21 @@ func (p *Provider) jailConfig(r *record, dir string) (*wire.Config, error) {
 	c.Rlimits = rlimits(r, p.cgroups != nil)
 	c.Landlock = p.jailDomain(r)
 	return c, nil
+}
+
+// tmpfs are the writable directories in memory. Without a size each could take
+// half of the host's. What they take counts as memory of the sandbox, and cannot
+// be got back by killing a command, so both together stay well below its limit:
+// the writer is to get an error, not everybody the OOM killer.
+func tmpfs(memoryMiB int64) []wire.Tmpfs {
+	tmp, shm := int64(1024), int64(256)
+	if memoryMiB > 0 {
+		tmp, shm = min(tmp, max(1, memoryMiB/4)), min(shm, max(1, memoryMiB/8))
+	}
+	options := func(mib int64) string {
+		return "mode=1777,size=" + itoa(int(mib)) + "m,nr_inodes=" + itoa(int(max(1024, mib*128)))
+	}
+	return []wire.Tmpfs{{Path: "/tmp", Options: options(tmp)}, {Path: "/dev/shm", Options: options(shm)}}
 }
 
 // checkTargets refuses roots and grants that would hide or need what the jail is

@@ -11,22 +11,33 @@ import (
 // programs keeps the assembled seccomp programs.
 type programs struct {
 	mu   sync.Mutex
-	made map[[2]bool][]byte
+	made map[filter][]byte
 }
 
-// get returns the program. noUnix also refuses sockets of the Unix family, noInet
-// those of the Internet.
-func (p *programs) get(noUnix, noInet bool) []byte {
+// filter says what a program has to make up for.
+type filter struct {
+	// bare: there are no namespaces. Sockets of the Unix family, System V IPC and
+	// message queues, which would be the host's, are refused.
+	bare bool
+	// noInet refuses sockets of the Internet.
+	noInet bool
+	// sameUser: the command's user has processes outside the sandbox, in sight.
+	// Limits and priorities of other processes are refused. Elsewhere they are
+	// not, because libraries set the affinity of threads they start.
+	sameUser bool
+}
+
+// get returns the program.
+func (p *programs) get(k filter) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := [2]bool{noUnix, noInet}
 	if b, ok := p.made[k]; ok {
 		return b
 	}
 	if p.made == nil {
-		p.made = map[[2]bool][]byte{}
+		p.made = map[filter][]byte{}
 	}
-	b := assemble(noUnix, noInet)
+	b := assemble(k)
 	p.made[k] = b
 	return b
 }
@@ -53,12 +64,27 @@ var refused = []uint32{
 	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME,
 }
 
+// hostIPC are system calls that reach objects of the IPC namespace.
+var hostIPC = []uint32{
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL,
+	unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL,
+	unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK, unix.SYS_MQ_TIMEDSEND, unix.SYS_MQ_TIMEDRECEIVE, unix.SYS_MQ_NOTIFY, unix.SYS_MQ_GETSETATTR,
+}
+
+// ownOnly are system calls whose first argument is a process; 0 is the caller.
+var ownOnly = []uint32{
+	unix.SYS_SCHED_SETAFFINITY, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR,
+}
+
 // sysOpenTreeAttr has one number on every architecture.
 const sysOpenTreeAttr = 467
 
 // namespaceFlags of clone and unshare.
 const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
+// ioprioProcess is IOPRIO_WHO_PROCESS.
+const ioprioProcess = 1
 
 // Offsets in struct seccomp_data. Arguments are 64 bits wide; the low half comes
 // first on the architectures we run on.
@@ -95,7 +121,7 @@ func (a *assembler) ifEqual(k uint32, then ...func()) {
 }
 
 // assemble returns the program as struct sock_filter records.
-func assemble(noUnix, noInet bool) []byte {
+func assemble(f filter) []byte {
 	a := &assembler{}
 	errno := func(e unix.Errno) func() { return func() { a.ret(retErrno | uint32(e)) } }
 	allow := func() { a.ret(retAllow) }
@@ -117,8 +143,37 @@ func assemble(noUnix, noInet bool) []byte {
 	for _, nr := range []uint32{unix.SYS_READ, unix.SYS_WRITE, unix.SYS_CLOSE, unix.SYS_OPENAT, unix.SYS_MMAP, unix.SYS_FSTAT, unix.SYS_FUTEX} {
 		a.ifEqual(nr, allow)
 	}
-	for _, nr := range append(append([]uint32(nil), refused...), refusedHere...) {
+	no := append(append([]uint32(nil), refused...), refusedHere...)
+	// The limits of other processes could end the supervisor, or the host's.
+	own := []uint32{unix.SYS_PRLIMIT64}
+	if f.bare {
+		no = append(no, hostIPC...)
+	}
+	if f.sameUser {
+		own = append(own, ownOnly...)
+	}
+	for _, nr := range no {
 		a.ifEqual(nr, errno(unix.EPERM))
+	}
+	for _, nr := range own {
+		a.ifEqual(nr, func() {
+			a.load(dataArg0)
+			a.ifEqual(0, allow)
+			a.ret(retErrno | uint32(unix.EPERM))
+		})
+	}
+	if f.sameUser {
+		for nr, process := range map[uint32]uint32{unix.SYS_SETPRIORITY: unix.PRIO_PROCESS, unix.SYS_IOPRIO_SET: ioprioProcess} {
+			a.ifEqual(nr, func() {
+				a.load(dataArg0)
+				a.ifEqual(process, func() {
+					a.load(dataArg1)
+					a.ifEqual(0, allow)
+					a.ret(retErrno | uint32(unix.EPERM))
+				})
+				a.ret(retErrno | uint32(unix.EPERM))
+			})
+		}
 	}
 	// Its flags are in memory, where no filter can look; libraries fall back to
 	// clone.
@@ -137,10 +192,10 @@ func assemble(noUnix, noInet bool) []byte {
 	}
 	a.ifEqual(unix.SYS_SOCKET, func() {
 		a.load(dataArg0)
-		if !noUnix {
+		if !f.bare {
 			a.ifEqual(unix.AF_UNIX, allow)
 		}
-		if !noInet {
+		if !f.noInet {
 			a.ifEqual(unix.AF_INET, allow)
 			a.ifEqual(unix.AF_INET6, allow)
 		}

@@ -177,7 +177,7 @@ func fileAttempts() []attempt {
 		}
 		return judge(unix.Chmod(path, st.Mode&0o7777), "set its mode")
 	})
-	canary("chown", func(path string) hostile.Result { return judge(unix.Chown(path, -1, -1), "set its owner") })
+	canary("chown", func(path string) hostile.Result { return judge(unix.Chown(path, -1, os.Getegid()), "set its group") })
 	canary("utimes", func(path string) hostile.Result {
 		now := unix.NsecToTimeval(time.Now().UnixNano())
 		return judge(unix.Utimes(path, []unix.Timeval{now, now}), "set its times")
