@@ -28,7 +28,7 @@ func (f files) call(op abi.Op, file *egress.File) (*egress.Call, *call, abi.Raw,
 	st := f.h.st
 	net := f.h.p.broker.Call(egress.CallConfig{Op: op, Session: st.net, File: file})
 	ref, sandbox := st.snapshot()
-	return net, &call{net: net, scan: st.net.Find, checkpoint: st.checkpoint}, ref, sandbox
+	return net, &call{net: net, scan: st.net.Find, checkpoint: st.checkpoint(net)}, ref, sandbox
 }
 
 // Open reads a file; its content comes from the host, never from the plugin.
@@ -69,6 +69,8 @@ func (f files) Open(ctx context.Context, name string) (io.ReadCloser, provider.F
 		done <- err
 		_ = pw.CloseWithError(err) // nil is the content's end; never fails
 	}()
+	// A caller that gave up may not be reading any more.
+	context.AfterFunc(ctx, func() { _ = pw.CloseWithError(ctx.Err()) })
 	info := provider.FileInfo{Name: path.Base(abs), Path: strings.TrimPrefix(path.Clean("/"+name), "/"), Mode: 0o644}
 	select {
 	case <-first.seen:

@@ -235,6 +235,10 @@ func httpOpen(ec *engine.Call, c *call, a []uint64) (int64, error) {
 		c.p.log.Debug("plugin request failed", "op", c.op.String(), "error", err.Error())
 		return errnoOf(err)
 	}
+	if c.op == abi.OpExec {
+		// A polled command may take hours of polls.
+		ec.Earn(frameFuel)
+	}
 	return h, nil
 }
 

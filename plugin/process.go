@@ -11,6 +11,7 @@ import (
 
 	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/plugin/internal/egress"
+	"github.com/sbxhost/sbxhost/plugin/internal/spec"
 	"github.com/sbxhost/sbxhost/provider"
 )
 
@@ -184,10 +185,10 @@ func (pr *process) run(ctx context.Context) {
 	c := &call{net: net, scan: st.net.Find}
 	c.checkpoint = func(kind int32, ref []byte) error {
 		if kind == 0 {
-			return st.keep(ref)
+			return st.keep(net, ref)
 		}
-		if _, hit := st.net.Find(string(ref)); hit {
-			return &egress.Denied{Rule: "a reference that holds a value"}
+		if err := checkRef(net, ref); err != nil {
+			return err
 		}
 		pr.mu.Lock()
 		pr.ref = bytes.Clone(ref)
@@ -288,6 +289,17 @@ func (pr *process) finish(reply abi.ExecReply, err error, net *egress.Call) {
 		return
 	}
 	pr.exit = lost
+	if pr.h.p.sendsCommands() && (!net.Begun() || net.Unfinished()) {
+		// The plugin's word on how a command ended counts only where the host
+		// sent it, and saw its output to the end.
+		if !net.Begun() && net.Applied() == provider.AppliedNo {
+			pr.err = pr.h.p.failed("exec", &ABIViolation{What: "exec ended without sending the command"}, provider.AppliedNo)
+		}
+		if timedOut {
+			pr.exit.Kind = provider.ExitTimedOut
+		}
+		return
+	}
 	switch kind := provider.ExitKind(reply.Status); kind {
 	case provider.ExitExited:
 		if reply.ExitCode < 0 || reply.ExitCode > 255 {
@@ -306,6 +318,20 @@ func (pr *process) finish(reply abi.ExecReply, err error, net *egress.Call) {
 	case killed && pr.exit.Kind == provider.ExitSignaled:
 		pr.exit.Kind = provider.ExitKilled
 	}
+}
+
+// sendsCommands reports whether it is the host that writes the request which
+// starts a command.
+func (p *Plugin) sendsCommands() bool {
+	if p.m.Kind != spec.Sealed {
+		return false
+	}
+	for _, r := range p.m.Routes {
+		if r.Role == spec.RoleExec {
+			return true
+		}
+	}
+	return false
 }
 
 func (pr *process) logLost(err error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 // sandboxState is what the host keeps of one sandbox of a plugin.
 type sandboxState struct {
 	session string
+	attempt string
 	digest  string
 	root    string
 	net     *egress.Session
@@ -75,6 +77,9 @@ func (p *Plugin) run(ctx context.Context, opName string, op abi.Op, req interfac
 		return p.refused(provider.Unsupported, opName, "the plugin does not offer "+op.String())
 	}
 	c.p, c.op = p, op
+	if c.scan == nil && c.net != nil {
+		c.scan = c.net.Find
+	}
 	c.in = req.AppendJSON(nil)
 	if len(c.in) > abi.MaxInput {
 		return p.refused(provider.InvalidArgument, opName, "the request is too large for a plugin")
@@ -100,6 +105,14 @@ func (p *Plugin) run(ctx context.Context, opName string, op abi.Op, req interfac
 	if c.net != nil {
 		denied = c.net.Denied()
 	}
+	if denied != nil && res.Code == 1 {
+		p.saw("error document", c.doc)
+	}
+	if denied != nil && (res.Code == 0 || res.Code == 1) {
+		// Also where the plugin went on as if nothing had been: what it asked for
+		// is not what was approved.
+		return p.failed(opName, denied, applied())
+	}
 	switch res.Code {
 	case 0:
 		if len(c.doc) > 0 {
@@ -112,9 +125,6 @@ func (p *Plugin) run(ctx context.Context, opName string, op abi.Op, req interfac
 		return nil
 	case 1:
 		p.saw("error document", c.doc)
-		if denied != nil {
-			return p.failed(opName, denied, applied())
-		}
 		return p.reported(opName, c, applied())
 	}
 	return p.failed(opName, &ABIViolation{What: "the call returned neither 0 nor 1"}, applied())
@@ -208,9 +218,8 @@ func (p *Plugin) Create(ctx context.Context, q provider.CreateRequest) (provider
 	if err := p.mayProtect(op, q.Transport, len(q.ProtectedNames) > 0 || q.Protected.Len() > 0); err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
-	known := p.sessions[q.SessionID]
-	p.mu.Unlock()
+	known := p.known(q)
+	p.plan(q)
 	if known == nil {
 		found, err := p.find(ctx, q)
 		if err != nil {
@@ -228,14 +237,65 @@ func (p *Plugin) Create(ctx context.Context, q provider.CreateRequest) (provider
 	if err != nil {
 		return nil, p.failed(op, err, provider.AppliedNo)
 	}
-	st := &sandboxState{session: q.SessionID, digest: q.Digest, root: q.Root, net: net}
+	st := &sandboxState{session: q.SessionID, attempt: q.Labels[provider.LabelAttempt], digest: q.Digest, root: q.Root, net: net}
 	if err := p.create(ctx, q, st); err != nil {
 		return nil, p.undo(ctx, st, q, err)
 	}
-	p.mu.Lock()
-	p.sessions[q.SessionID] = st
-	p.mu.Unlock()
+	p.keep(st)
 	return p.sandbox(st, q.Labels), nil
+}
+
+// known returns the sandbox that makes a create a repetition. One that is to be
+// replaced does not: for a while both live under the same session.
+func (p *Plugin) known(q provider.CreateRequest) *sandboxState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, st := range p.sessions[q.SessionID] {
+		if q.Replaces == nil || st.attempt == q.Labels[provider.LabelAttempt] {
+			return st
+		}
+	}
+	return nil
+}
+
+// plan remembers what a list cannot tell about a sandbox that is adopted after
+// an answer was lost.
+func (p *Plugin) plan(q provider.CreateRequest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.roots) > 100_000 {
+		clear(p.roots)
+	}
+	p.roots[q.SessionID] = q.Root
+}
+
+// keep remembers a sandbox, or returns the state that is already kept of it.
+func (p *Plugin) keep(st *sandboxState) *sandboxState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, have := range p.sessions[st.session] {
+		if have == st {
+			return st
+		}
+		if _, sandbox := have.snapshot(); sandbox == st.sandbox {
+			return have
+		}
+	}
+	p.sessions[st.session] = append(p.sessions[st.session], st)
+	return st
+}
+
+// forget drops a sandbox that is gone.
+func (p *Plugin) forget(st *sandboxState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := slices.DeleteFunc(p.sessions[st.session], func(have *sandboxState) bool { return have == st })
+	if len(left) == 0 {
+		delete(p.sessions, st.session)
+		delete(p.roots, st.session)
+		return
+	}
+	p.sessions[st.session] = left
 }
 
 // mayProtect refuses values that would have no protected way.
@@ -269,7 +329,7 @@ func (p *Plugin) find(ctx context.Context, q provider.CreateRequest) (*sandboxSt
 		return nil, e
 	}
 	for _, r := range list {
-		if r.State == provider.StateGone {
+		if r.State == provider.StateGone || q.Replaces != nil && r.Labels[provider.LabelAttempt] != q.Labels[provider.LabelAttempt] {
 			continue
 		}
 		if r.Labels[provider.LabelDigest] != q.Digest {
@@ -279,11 +339,7 @@ func (p *Plugin) find(ctx context.Context, q provider.CreateRequest) (*sandboxSt
 		if err != nil {
 			return nil, p.failed("create", err, provider.AppliedNo)
 		}
-		st := &sandboxState{session: q.SessionID, digest: q.Digest, root: q.Root, net: net, sandbox: r.Ref.ID}
-		p.mu.Lock()
-		p.sessions[q.SessionID] = st
-		p.mu.Unlock()
-		return st, nil
+		return p.keep(&sandboxState{session: q.SessionID, attempt: r.Labels[provider.LabelAttempt], digest: q.Digest, root: q.Root, net: net, sandbox: r.Ref.ID}), nil
 	}
 	return nil, nil
 }
@@ -297,7 +353,7 @@ func (p *Plugin) create(ctx context.Context, q provider.CreateRequest, st *sandb
 		if kind != 0 {
 			return &egress.Failure{Errno: abi.ErrnoInvalid, Detail: "an exec reference outside of exec"}
 		}
-		if err := st.keep(ref); err != nil {
+		if err := st.keep(net, ref); err != nil {
 			return err
 		}
 		if q.Checkpoint != nil {
@@ -324,7 +380,7 @@ func (p *Plugin) create(ctx context.Context, q provider.CreateRequest, st *sandb
 		return err
 	}
 	if len(reply.Ref) > 0 {
-		if err := st.keep(reply.Ref); err != nil {
+		if err := st.keep(net, reply.Ref); err != nil {
 			return p.failed(op, err, net.Applied())
 		}
 	}
@@ -382,9 +438,13 @@ func (p *Plugin) waitRunning(ctx context.Context, st *sandboxState, reply abi.Cr
 
 func (p *Plugin) status(ctx context.Context, st *sandboxState) (abi.StatusReply, error) {
 	var reply abi.StatusReply
-	err := p.simple(ctx, "status", abi.OpStatus, st, &reply)
+	net := p.broker.Call(egress.CallConfig{Op: abi.OpStatus, Session: st.net})
+	defer net.Close()
+	err := p.simpleOn(ctx, net, "status", abi.OpStatus, st, &reply)
 	if err == nil && len(reply.Ref) > 0 {
-		err = st.keep(reply.Ref)
+		if err := st.keep(net, reply.Ref); err != nil {
+			return reply, p.failed("status", err, provider.AppliedNo)
+		}
 	}
 	return reply, err
 }
@@ -396,9 +456,16 @@ func (p *Plugin) simple(ctx context.Context, opName string, op abi.Op, st *sandb
 ) error {
 	net := p.broker.Call(egress.CallConfig{Op: op, Session: st.net})
 	defer net.Close()
+	return p.simpleOn(ctx, net, opName, op, st, reply)
+}
+
+func (p *Plugin) simpleOn(ctx context.Context, net *egress.Call, opName string, op abi.Op, st *sandboxState, reply interface {
+	DecodeJSON([]byte, bool) error
+},
+) error {
 	ref, sandbox := st.snapshot()
 	req := abi.StatusRequest{Session: st.session, Config: p.settings(), Ref: ref, Sandbox: sandbox}
-	c := &call{net: net, scan: st.net.Find, checkpoint: st.checkpoint}
+	c := &call{net: net, scan: st.net.Find, checkpoint: st.checkpoint(net)}
 	return p.run(ctx, opName, op, &req, reply, c, 0)
 }
 
@@ -409,20 +476,22 @@ func (s *sandboxState) snapshot() (ref abi.Raw, sandbox string) {
 }
 
 // checkpoint keeps a sandbox reference; an exec's is kept by its process.
-func (s *sandboxState) checkpoint(kind int32, ref []byte) error {
-	if kind != 0 {
-		return &egress.Failure{Errno: abi.ErrnoInvalid, Detail: "an exec reference outside of exec"}
+func (s *sandboxState) checkpoint(net *egress.Call) func(kind int32, ref []byte) error {
+	return func(kind int32, ref []byte) error {
+		if kind != 0 {
+			return &egress.Failure{Errno: abi.ErrnoInvalid, Detail: "an exec reference outside of exec"}
+		}
+		return s.keep(net, ref)
 	}
-	return s.keep(ref)
 }
 
 // keep scans a plugin's reference and keeps it.
-func (s *sandboxState) keep(ref []byte) error {
+func (s *sandboxState) keep(net *egress.Call, ref []byte) error {
 	if len(ref) > abi.MaxRef {
 		return &egress.Failure{Errno: abi.ErrnoTooLarge, Detail: "the reference is too large"}
 	}
-	if _, hit := s.net.Find(string(ref)); hit {
-		return &egress.Denied{Rule: "a reference that holds a value"}
+	if err := checkRef(net, ref); err != nil {
+		return err
 	}
 	doc, err := compact(ref)
 	if err != nil {
@@ -433,6 +502,30 @@ func (s *sandboxState) keep(ref []byte) error {
 	s.ref = doc
 	s.sandbox = s.net.Sandbox()
 	return nil
+}
+
+// checkRef refuses a reference that holds a value, also under JSON escapes.
+func checkRef(net *egress.Call, ref []byte) error {
+	var texts strings.Builder
+	texts.Write(ref)
+	texts.WriteByte('\n')
+	if v, err := abi.Parse(ref); err == nil {
+		leaves(&texts, v)
+	}
+	return net.CheckGuest("a reference", texts.String())
+}
+
+// leaves writes every text of a document, one after the other.
+func leaves(out *strings.Builder, v abi.Value) {
+	out.WriteString(v.Text())
+	out.WriteString(v.Number())
+	for _, item := range v.Items() {
+		leaves(out, item)
+	}
+	for _, k := range v.Keys() {
+		out.WriteString(k)
+		leaves(out, v.Get(k))
+	}
 }
 
 // note takes over the sandbox id that the broker saw.
@@ -481,14 +574,7 @@ func (p *Plugin) Open(ctx context.Context, ref provider.Ref) (provider.Sandbox, 
 	if provider.State(r.State) == provider.StateGone {
 		return nil, p.refused(provider.NotFound, "open", "the sandbox is gone")
 	}
-	p.mu.Lock()
-	if prior := p.sessions[st.session]; prior != nil && prior.sandbox == st.sandbox {
-		st = prior
-	} else {
-		p.sessions[st.session] = st
-	}
-	p.mu.Unlock()
-	return p.sandbox(st, labels), nil
+	return p.sandbox(p.keep(st), labels), nil
 }
 
 // state rebuilds what the host keeps of a sandbox from its ref.
@@ -502,11 +588,14 @@ func (p *Plugin) state(op string, ref provider.Ref) (*sandboxState, map[string]s
 		}
 	}
 	p.mu.Lock()
-	prior := p.sessions[d.Session]
+	kept := slices.Clone(p.sessions[d.Session])
+	if d.Root == "" {
+		d.Root = p.roots[d.Session]
+	}
 	p.mu.Unlock()
-	if prior != nil {
-		if _, sandbox := prior.snapshot(); sandbox == ref.ID {
-			return prior, d.Labels, nil
+	for _, st := range kept {
+		if _, sandbox := st.snapshot(); sandbox == ref.ID {
+			return st, d.Labels, nil
 		}
 	}
 	sandbox := ref.ID
@@ -522,7 +611,7 @@ func (p *Plugin) state(op string, ref provider.Ref) (*sandboxState, map[string]s
 	if root == "" {
 		root = "/"
 	}
-	return &sandboxState{session: d.Session, digest: d.Digest, root: root, net: net, ref: d.Plugin, sandbox: sandbox}, d.Labels, nil
+	return &sandboxState{session: d.Session, attempt: d.Labels[provider.LabelAttempt], digest: d.Digest, root: root, net: net, ref: d.Plugin, sandbox: sandbox}, d.Labels, nil
 }
 
 // List asks the plugin and keeps only what the vendor's own replies proved to be
@@ -544,8 +633,12 @@ func (p *Plugin) List(ctx context.Context, q provider.Query) ([]provider.Resourc
 		return nil, err
 	}
 	out := make([]provider.Resource, 0, len(reply.Items))
+	listed, asked := net.Listed()
+	if p.createsRemotely() && !asked {
+		return nil, p.failed(op, &ABIViolation{What: "list ended without a list reply of the vendor"}, provider.AppliedNo)
+	}
 	for _, item := range reply.Items {
-		labels, ok := p.broker.Proven(item.Sandbox)
+		labels, ok := listed[item.Sandbox]
 		if !p.createsRemotely() {
 			labels, ok = item.Labels, true // a plugin without a network has no other witness
 		}
@@ -573,6 +666,11 @@ func (p *Plugin) List(ctx context.Context, q provider.Query) ([]provider.Resourc
 			r.CreatedAt = time.Unix(item.CreatedAt, 0)
 		}
 		out = append(out, r)
+		delete(listed, item.Sandbox)
+	}
+	if p.createsRemotely() && len(listed) > 0 {
+		// A sandbox that is kept silent about would be taken for gone.
+		return nil, p.failed(op, &ABIViolation{What: "the list leaves out a sandbox that the vendor listed"}, provider.AppliedNo)
 	}
 	return out, nil
 }
@@ -617,11 +715,7 @@ func (p *Plugin) destroy(ctx context.Context, st *sandboxState, owner string) er
 		}
 	}
 	st.net.Close()
-	p.mu.Lock()
-	if p.sessions[st.session] == st {
-		delete(p.sessions, st.session)
-	}
-	p.mu.Unlock()
+	p.forget(st)
 	return nil
 }
 
@@ -718,7 +812,7 @@ func (h reachable) Port(ctx context.Context, port int) (provider.Endpoint, error
 	ref, sandbox := h.st.snapshot()
 	var reply abi.PortReply
 	req := abi.PortRequest{Session: h.st.session, Config: h.p.settings(), Ref: ref, Sandbox: sandbox, Port: int64(port)}
-	if err := h.p.run(ctx, "port", abi.OpPort, &req, &reply, &call{net: net, scan: h.st.net.Find, checkpoint: h.st.checkpoint}, 0); err != nil {
+	if err := h.p.run(ctx, "port", abi.OpPort, &req, &reply, &call{net: net, scan: h.st.net.Find, checkpoint: h.st.checkpoint(net)}, 0); err != nil {
 		return provider.Endpoint{}, err
 	}
 	if _, hit := h.st.net.Find(reply.Address); hit {

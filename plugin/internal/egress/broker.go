@@ -93,14 +93,21 @@ type Broker struct {
 	captures map[string]secret.Value // of scope plugin
 	handles  map[string]*handle      // every live environment handle
 	claimed  map[string]*Session     // sandbox ids in use, by session
-	listed   map[string]listedItem   // what the last list replies proved ours
+	probes   int                     // see Call.CheckGuest
+
+	guard   *guard
+	omitted []string // pointers at which vendors echo an environment
 }
 
 // New returns a Broker. The config's maps are not copied and must not change.
 func New(c Config) (*Broker, error) {
 	b := &Broker{
 		m: c.Manifest, creds: c.Credentials, settings: c.Settings, origins: c.Origins, captured: c.Captured,
-		captures: map[string]secret.Value{}, handles: map[string]*handle{}, claimed: map[string]*Session{}, listed: map[string]listedItem{},
+		captures: map[string]secret.Value{}, handles: map[string]*handle{}, claimed: map[string]*Session{},
+		guard: newGuard(), omitted: environmentPointers(c.Manifest),
+	}
+	for name, v := range c.Credentials {
+		b.guard.add(name, v)
 	}
 	for name := range c.Origins {
 		if _, ok := c.Manifest.Origins[name]; !ok {
@@ -198,11 +205,16 @@ func (b *Broker) keepCapture(s *Session, name string, v secret.Value) {
 	}
 	if b.m.Captures[name].Scope == "plugin" {
 		b.mu.Lock()
+		defer b.mu.Unlock()
+		// The one it replaces stays in the guard: a vendor may accept it yet.
+		if old, ok := b.captures[name]; !ok || !old.Equal(v) {
+			b.guard.add(name, v)
+		}
 		b.captures[name] = v
-		b.mu.Unlock()
 		return
 	}
 	if s != nil {
+		s.arm(name, v)
 		s.mu.Lock()
 		s.captures[name] = v
 		s.mu.Unlock()

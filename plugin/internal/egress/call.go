@@ -58,7 +58,7 @@ type CallConfig struct {
 type Call struct {
 	b      *Broker
 	cfg    CallConfig
-	guard  *guard
+	sight  *sight
 	handle string
 
 	mu        sync.Mutex
@@ -68,26 +68,26 @@ type Call struct {
 	truncated bool
 	delivered bool // a payload route ended properly
 	applied   provider.Applied
-	started   uses // of the request that starts the command or moves the file
+	uses      map[string]*uses // single-use rights of this operation, by what they do
+	begun     bool             // the request that does the action was accepted
+	streams   int              // payload streams that have not come to their end
+	redacted  int              // replies of an operation without a session that held values
+	listed    map[string]map[string]string
+	asked     bool   // a list reply arrived
+	listLast  string // id of the last element of the last list reply, of anyone
 }
 
 // Call begins an operation. Close it.
 func (b *Broker) Call(cfg CallConfig) *Call {
-	c := &Call{b: b, cfg: cfg, responses: map[int64]*Response{}, applied: provider.AppliedNo}
-	if cfg.Session != nil {
-		c.guard = cfg.Session.guard
-	} else {
-		c.guard = newGuard()
-		for name, v := range b.creds {
-			c.guard.add(name, v)
-		}
+	c := &Call{b: b, cfg: cfg, responses: map[int64]*Response{}, applied: provider.AppliedNo, uses: map[string]*uses{}, listed: map[string]map[string]string{}}
+	if cfg.Session == nil {
+		c.sight = newSight(b.guard)
+		return c
 	}
+	c.sight = cfg.Session.sight
 	if e := cfg.Exec; e != nil {
-		for _, env := range []secret.Env{e.Protected, e.Secrets} {
-			for name, v := range env.All() {
-				c.guard.add(name, v)
-			}
-		}
+		cfg.Session.Arm(e.Protected)
+		cfg.Session.Arm(e.Secrets)
 	}
 	return c
 }
@@ -125,6 +125,42 @@ func (c *Call) Delivered() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.delivered
+}
+
+// Begun reports whether the vendor accepted the request that does the
+// operation's action: that creates, starts the command or moves the file.
+func (c *Call) Begun() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.begun
+}
+
+// Unfinished reports whether a stream with output was left before its end.
+func (c *Call) Unfinished() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.streams > 0
+}
+
+// Find reports the name of a value that text holds, whole or in part.
+func (c *Call) Find(text string) (string, bool) { return c.sight.find(text) }
+
+// maxProbes is how many texts of a plugin's own may hold a value before nothing
+// of it is believed any more.
+const maxProbes = 8
+
+// CheckGuest looks through a text of the plugin's that the host is about to
+// keep. A plugin never sees a value, so one that writes one is guessing, and
+// whether it guessed right is an answer it must not get often: the operation
+// fails, and after a few such texts the plugin is refused altogether.
+func (c *Call) CheckGuest(what, text string) error {
+	if _, hit := c.sight.find(text); !hit {
+		return nil
+	}
+	c.b.mu.Lock()
+	c.b.probes++
+	c.b.mu.Unlock()
+	return c.deny("", what+" that holds a value")
 }
 
 // Applied says whether the operation's action may have happened, computed from
@@ -173,8 +209,8 @@ func (c *Call) Open(ctx context.Context, metaDoc, body []byte) (int64, error) {
 	if !ok {
 		return 0, c.deny("", "the manifest has no such route")
 	}
-	if !roleAllowed(r.Role, c.cfg.Op) {
-		return 0, c.deny(r.ID, "a route with the role "+string(r.Role)+" cannot be used in "+c.cfg.Op.String())
+	if rule := c.forbidden(r, meta); rule != "" {
+		return 0, c.deny(r.ID, rule)
 	}
 	c.mu.Lock()
 	full := len(c.responses) >= abi.MaxHandles
@@ -188,12 +224,12 @@ func (c *Call) Open(ctx context.Context, metaDoc, body []byte) (int64, error) {
 	if len(body) > 0 && r.Request.Body != spec.BodyPlugin {
 		return 0, c.deny(r.ID, "this route's body is written by the host")
 	}
-	spend, err := c.spend(r, meta)
+	spent, err := c.spend(r, meta)
 	if err != nil {
 		return 0, err
 	}
 	resp, sent, err := c.send(ctx, r, meta, body)
-	c.settle(r, resp, sent, spend)
+	c.settle(r, resp, sent, spent)
 	if err != nil {
 		return 0, c.classify(ctx, r, err)
 	}
@@ -209,10 +245,48 @@ func (c *Call) Open(ctx context.Context, metaDoc, body []byte) (int64, error) {
 	return c.next, nil
 }
 
+// forbidden returns the rule that keeps the operation from using a route, or "".
+func (c *Call) forbidden(r *spec.Route, meta abi.HTTPMeta) string {
+	op := c.cfg.Op
+	if !roleAllowed(r.Role, op) {
+		return "a route with the role " + string(r.Role) + " cannot be used in " + op.String()
+	}
+	does := actions(r)
+	for _, a := range does {
+		if !slices.Contains(opsOf[a], op) {
+			return "a request that " + sentence[a] + " cannot be used in " + op.String()
+		}
+	}
+	if op == abi.OpList && !lists(r) && len(r.Response.Capture) == 0 && r.Response.Body != spec.BodyNone {
+		return "a list must come from a route whose reply the host can filter"
+	}
+	// Values travel on the routes that were approved for them, and on no other
+	// that happens to have a place for an environment.
+	approved, carried := c.b.m.Protected.Create, 0
+	if s := c.cfg.Session; s != nil && r.Role == spec.RoleCreate {
+		carried = s.req.Protected.Len()
+	}
+	if e := c.cfg.Exec; e != nil && r.Role == spec.RoleExec {
+		approved, carried = c.b.m.Protected.Exec, e.Protected.Len()+e.Secrets.Len()
+	}
+	takes := slices.Contains(does, actEnv) || meta.Env != "" && r.Request.Body == spec.BodyPlugin
+	if carried > 0 && takes && !slices.Contains(approved, r.ID) {
+		return "the route is not one of the protected transport's"
+	}
+	c.b.mu.Lock()
+	probes := c.b.probes
+	c.b.mu.Unlock()
+	over := probes > maxProbes || c.cfg.Session != nil && c.cfg.Session.exhausted()
+	if over && op != abi.OpDestroy && op != abi.OpList {
+		return "the plugin has probed for values"
+	}
+	return ""
+}
+
 // scanGuest looks through everything the plugin wrote, before anything of the
 // host's is put beside it.
 func (c *Call) scanGuest(r *spec.Route, meta abi.HTTPMeta, body []byte) error {
-	texts := []string{string(meta.Free), string(body)}
+	texts := []string{meta.Route, string(meta.Free), string(body)}
 	for k, v := range meta.Params {
 		texts = append(texts, k, v)
 	}
@@ -230,43 +304,90 @@ func (c *Call) scanGuest(r *spec.Route, meta abi.HTTPMeta, body []byte) error {
 		}
 	}
 	c.b.mu.Unlock()
+	if len(foreign) == 0 {
+		return nil
+	}
 	for _, t := range texts {
-		for _, id := range foreign {
-			if strings.Contains(t, id) {
-				return c.deny(r.ID, "another session's sandbox is named")
+		for _, view := range decodings(t) {
+			for _, id := range foreign {
+				if strings.Contains(view, id) {
+					return c.deny(r.ID, "another session's sandbox is named")
+				}
 			}
 		}
 	}
 	return nil
 }
 
+// What a request can do that must not be done twice.
+const (
+	actCreate  = "create"
+	actCommand = "command"
+	actStdin   = "stdin"
+	actFile    = "file"
+	actEnv     = "environment" // carries it; no action by itself
+)
+
+// opsOf says in which operations each is allowed.
+var opsOf = map[string][]abi.Op{
+	actCreate:  {abi.OpCreate},
+	actCommand: {abi.OpExec},
+	actStdin:   {abi.OpExec, abi.OpInput},
+	actFile:    {abi.OpWrite},
+	actEnv:     {abi.OpCreate, abi.OpExec},
+}
+
+var sentence = map[string]string{
+	actCreate: "creates a sandbox", actCommand: "starts a command", actStdin: "carries input", actFile: "carries file content", actEnv: "carries an environment",
+}
+
+// actions returns what a route's request does.
+func actions(r *spec.Route) []string {
+	var out []string
+	add := func(a string) {
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	if r.Role == spec.RoleCreate {
+		add(actCreate)
+	}
+	source := func(from string) {
+		switch from {
+		case "exec.argv0", "exec.args", "exec.argv", "exec.shell", "exec.line":
+			add(actCommand)
+		case "exec.environment":
+			add(actCommand)
+			add(actEnv)
+		case "environment":
+			add(actEnv)
+		case "exec.stdin":
+			add(actStdin)
+		case "file.content":
+			add(actFile)
+		}
+	}
+	for _, s := range r.Request.Slots {
+		source(s.From)
+		source(s.Default)
+	}
+	for _, p := range r.Request.Parts {
+		source(p.From)
+	}
+	return out
+}
+
 // startsAction reports whether sending the route's request twice would do twice
 // what the operation is to do once.
 func startsAction(r *spec.Route) bool {
-	if r.Role == spec.RoleCreate {
-		return true
-	}
-	for _, s := range r.Request.Slots {
-		switch s.From {
-		case "exec.argv0", "exec.args", "exec.argv", "exec.shell", "exec.line", "exec.environment", "exec.stdin", "file.content":
-			return true
-		}
-	}
-	for _, p := range r.Request.Parts {
-		if p.From == "file.content" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(actions(r), func(a string) bool { return a != actEnv })
 }
 
-// spend uses up the right that a request needs and returns what to give back
+// spend uses up the rights that a request needs and returns what to give back
 // after a definite refusal.
-func (c *Call) spend(r *spec.Route, meta abi.HTTPMeta) (*uses, error) {
-	if r.Request.Body == spec.BodyPlugin {
-		if meta.Env == "" {
-			return nil, nil
-		}
+func (c *Call) spend(r *spec.Route, meta abi.HTTPMeta) ([]*uses, error) {
+	var spent []*uses
+	if r.Request.Body == spec.BodyPlugin && meta.Env != "" {
 		if r.Request.EnvPointer == "" {
 			return nil, c.deny(r.ID, "this route takes no environment")
 		}
@@ -274,29 +395,38 @@ func (c *Call) spend(r *spec.Route, meta abi.HTTPMeta) (*uses, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &h.uses, nil
-	}
-	if meta.Env != "" {
+		spent = append(spent, &h.uses)
+	} else if meta.Env != "" {
 		return nil, c.deny(r.ID, "this route's environment is filled in by the host")
-	}
-	if !startsAction(r) {
-		return nil, nil
-	}
-	u := &c.started
-	if r.Role == spec.RoleCreate && c.cfg.Session != nil {
-		u = &c.cfg.Session.createUses
 	}
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
-	if u.spent {
-		return nil, c.deny(r.ID, "the request was already sent once in this operation")
+	for _, a := range actions(r) {
+		if a == actEnv {
+			continue
+		}
+		u := c.uses[a]
+		if a == actCreate && c.cfg.Session != nil {
+			u = &c.cfg.Session.create
+		}
+		if u == nil {
+			u = &uses{}
+			c.uses[a] = u
+		}
+		if u.spent {
+			for _, s := range spent {
+				s.spent = false // nothing was sent
+			}
+			return nil, c.deny(r.ID, "a request that "+sentence[a]+" was already sent once")
+		}
+		u.spent = true
+		spent = append(spent, u)
 	}
-	u.spent = true
-	return u, nil
+	return spent, nil
 }
 
 // settle records what the answer says about the action.
-func (c *Call) settle(r *spec.Route, resp *http.Response, sent bool, spent *uses) {
+func (c *Call) settle(r *spec.Route, resp *http.Response, sent bool, spent []*uses) {
 	outcome := provider.AppliedUnknown
 	switch {
 	case !sent:
@@ -306,22 +436,26 @@ func (c *Call) settle(r *spec.Route, resp *http.Response, sent bool, spent *uses
 		outcome = provider.AppliedYes
 	case resp.StatusCode == http.StatusRequestTimeout:
 		// Vendors use 408 for work that took too long, too.
-	case resp.StatusCode >= 300 && resp.StatusCode < 500:
+	case resp.StatusCode >= 400 && resp.StatusCode < 500:
 		outcome = provider.AppliedNo
 	}
-	if spent != nil && outcome == provider.AppliedNo {
+	if outcome == provider.AppliedNo {
 		c.b.mu.Lock()
-		spent.giveBack()
+		for _, u := range spent {
+			u.giveBack()
+		}
 		c.b.mu.Unlock()
 	}
-	if outcome == provider.AppliedYes && startsAction(r) && c.cfg.Started != nil {
+	does := startsAction(r)
+	if outcome == provider.AppliedYes && does && c.cfg.Started != nil {
 		c.cfg.Started()
-	}
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.begun = c.begun || does && outcome == provider.AppliedYes
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return
+	}
 	if c.applied == provider.AppliedYes || outcome == provider.AppliedNo {
 		return
 	}

@@ -42,6 +42,13 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 		}
 		last = err
 	}
+	if !private && ctx.Err() == nil {
+		// A vendor may have moved. What the name resolves to next is checked
+		// again; where private addresses are allowed nothing would check it.
+		d.mu.Lock()
+		delete(d.pinned, host)
+		d.mu.Unlock()
+	}
 	return nil, &dialError{last}
 }
 
@@ -85,18 +92,24 @@ func (d *dialer) lookup(ctx context.Context, host string, private bool) ([]netip
 }
 
 var nonPublic = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"),       // this network, RFC 1122
-	netip.MustParsePrefix("100.64.0.0/10"),   // shared address space, RFC 6598
-	netip.MustParsePrefix("192.0.0.0/24"),    // protocol assignments, RFC 6890
-	netip.MustParsePrefix("192.0.2.0/24"),    // documentation, RFC 5737
-	netip.MustParsePrefix("198.18.0.0/15"),   // benchmarking, RFC 2544
-	netip.MustParsePrefix("198.51.100.0/24"), // documentation, RFC 5737
-	netip.MustParsePrefix("203.0.113.0/24"),  // documentation, RFC 5737
-	netip.MustParsePrefix("240.0.0.0/4"),     // reserved, RFC 1112
-	netip.MustParsePrefix("64:ff9b:1::/48"),  // local-use translation, RFC 8215
-	netip.MustParsePrefix("100::/64"),        // discard, RFC 6666
-	netip.MustParsePrefix("2001:db8::/32"),   // documentation, RFC 3849
-	netip.MustParsePrefix("fec0::/10"),       // site-local, RFC 3879
+	netip.MustParsePrefix("0.0.0.0/8"),        // this network, RFC 1122
+	netip.MustParsePrefix("100.64.0.0/10"),    // shared address space, RFC 6598
+	netip.MustParsePrefix("192.0.0.0/24"),     // protocol assignments, RFC 6890
+	netip.MustParsePrefix("192.0.2.0/24"),     // documentation, RFC 5737
+	netip.MustParsePrefix("198.18.0.0/15"),    // benchmarking, RFC 2544
+	netip.MustParsePrefix("198.51.100.0/24"),  // documentation, RFC 5737
+	netip.MustParsePrefix("203.0.113.0/24"),   // documentation, RFC 5737
+	netip.MustParsePrefix("240.0.0.0/4"),      // reserved, RFC 1112
+	netip.MustParsePrefix("168.63.129.16/32"), // Azure's host services
+	netip.MustParsePrefix("192.88.99.0/24"),   // 6to4 relays, RFC 7526
+	netip.MustParsePrefix("::/96"),            // IPv4-compatible, RFC 4291
+	netip.MustParsePrefix("::ffff:0:0:0/96"),  // translated, RFC 2765
+	netip.MustParsePrefix("3fff::/20"),        // documentation, RFC 9637
+	netip.MustParsePrefix("5f00::/16"),        // segment routing, RFC 9602
+	netip.MustParsePrefix("64:ff9b:1::/48"),   // local-use translation, RFC 8215
+	netip.MustParsePrefix("100::/64"),         // discard, RFC 6666
+	netip.MustParsePrefix("2001:db8::/32"),    // documentation, RFC 3849
+	netip.MustParsePrefix("fec0::/10"),        // site-local, RFC 3879
 }
 
 var (

@@ -75,7 +75,7 @@ func (b *Broker) carriesHandle(texts ...string) bool {
 			for _, v := range views {
 				// The bits alone identify a handle; base64 of it is searched at
 				// its three alignments.
-				if strings.Contains(v, bits) || strings.Contains(v, strings.ToUpper(bits)) {
+				if strings.Contains(strings.ToLower(v), bits) || strings.Contains(strings.ToLower(v), hex.EncodeToString([]byte(bits))) {
 					return true
 				}
 				for k := range 3 {

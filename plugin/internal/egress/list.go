@@ -2,21 +2,19 @@ package egress
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/plugin/internal/spec"
 	"github.com/sbxhost/sbxhost/provider"
 )
 
-// listedItem is one sandbox that a vendor's list reply proved to be ours.
-type listedItem struct{ labels map[string]string }
-
-// lists reports whether the route's reply is a list of sandboxes.
-func (o *Response) lists() bool {
-	if o.r.Response.Items != nil {
+// lists reports whether a route's reply is a list of sandboxes.
+func lists(r *spec.Route) bool {
+	if r.Response.Items != nil {
 		return true
 	}
-	for _, f := range o.r.Query {
+	for _, f := range r.Query {
 		if f.From == "ownerLabels" {
 			return true
 		}
@@ -55,6 +53,9 @@ func (o *Response) filter(doc any) (any, error) {
 			// A page without the member is a page without sandboxes only where
 			// the document is an object.
 			if _, isObject := doc.(map[string]any); isObject {
+				o.c.mu.Lock()
+				o.c.asked = true
+				o.c.mu.Unlock()
 				return doc, nil
 			}
 		}
@@ -64,19 +65,43 @@ func (o *Response) filter(doc any) (any, error) {
 	if !ok {
 		return nil, failure(abi.ErrnoInvalid, "the list reply holds no list")
 	}
+	if len(list) > 0 && items != nil {
+		// Before filtering: a vendor that pages by the last id counts everybody's.
+		if id, _ := lookup(list[len(list)-1], items.Sandbox); id != nil {
+			o.c.listLast, _ = id.(string)
+		}
+	}
 	kept := make([]any, 0, len(list))
 	for _, e := range list {
 		labels := elementLabels(e, items)
 		if !carriesAll(labels, owner) {
 			continue
 		}
+		o.c.b.omit(e)
 		kept = append(kept, e)
-		o.c.b.remember(e, items, labels)
+		if err := o.c.prove(o.r, e, labels); err != nil {
+			return nil, err
+		}
 	}
+	o.c.mu.Lock()
+	o.c.asked = true
+	o.c.mu.Unlock()
 	if pointer == "" {
 		return kept, nil
 	}
 	replace(doc, pointer, kept)
+	// What else the reply holds may be about sandboxes of others: paging needs
+	// plain members only.
+	if m, isObject := doc.(map[string]any); isObject {
+		for k, x := range m {
+			switch x.(type) {
+			case map[string]any, []any:
+				if k != tokens(pointer)[0] {
+					delete(m, k)
+				}
+			}
+		}
+	}
 	return doc, nil
 }
 
@@ -140,36 +165,71 @@ func labelMap(v any) map[string]string {
 	return out
 }
 
-// remember keeps the proof for Proven. Without a declared id every text of the
-// element counts as one, so that the plugin's claim can be looked up.
-func (b *Broker) remember(e any, items *spec.Items, labels map[string]string) {
-	item := listedItem{labels: maps.Clone(labels)}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.listed) > 100_000 {
-		b.listed = map[string]listedItem{}
+// prove keeps what a list element says about a sandbox of ours.
+func (c *Call) prove(r *spec.Route, e any, labels map[string]string) error {
+	pointer := c.b.elementID(r)
+	v, _ := lookup(e, pointer)
+	id, ok := v.(string)
+	if !ok || !safeSandboxID(id) {
+		return failure(abi.ErrnoInvalid, "an element of the list has no sandbox id at "+pointer)
 	}
-	if items != nil {
-		if v, ok := lookup(e, items.Sandbox); ok {
-			if id, isText := v.(string); isText {
-				b.listed[id] = item
-			}
-		}
-		return
-	}
-	m, _ := e.(map[string]any)
-	for _, v := range m {
-		if id, ok := v.(string); ok && safeSandboxID(id) {
-			b.listed[id] = item
-		}
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listed[id] = maps.Clone(labels)
+	return nil
 }
 
-// Proven returns the labels with which a vendor's own list reply proved a
-// sandbox to be ours. A plugin's word is not enough.
-func (b *Broker) Proven(sandbox string) (map[string]string, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	i, ok := b.listed[sandbox]
-	return maps.Clone(i.labels), ok
+// elementID is where an element of a list reply has the sandbox's id: where the
+// route declares it, or under the name that it has in a create reply.
+func (b *Broker) elementID(r *spec.Route) string {
+	if r.Response.Items != nil {
+		return r.Response.Items.Sandbox
+	}
+	for i := range b.m.Routes {
+		if p := b.m.Routes[i].Response.Sandbox; p != "" {
+			return "/" + lastToken(p)
+		}
+	}
+	return "/id"
+}
+
+// Listed returns the sandboxes that the vendor's own list replies of this call
+// proved to be ours, by id with their labels, and whether there was such a reply
+// at all. A plugin's word is not enough.
+func (c *Call) Listed() (map[string]map[string]string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.listed), c.asked
+}
+
+// environmentPointers returns where a manifest's requests carry environments. A
+// vendor that shows a sandbox's configuration shows them there again.
+func environmentPointers(m *spec.Manifest) []string {
+	var out []string
+	add := func(p string) {
+		if p != "" && !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	for i := range m.Routes {
+		q := &m.Routes[i].Request
+		add(q.EnvPointer)
+		for _, s := range q.Slots {
+			if s.From == "environment" || s.From == "exec.environment" {
+				add(s.Pointer)
+			}
+		}
+	}
+	return out
+}
+
+// omit takes out of a reply what a vendor repeats of an environment. Redaction
+// would find the values it knows; a list also shows sandboxes whose values this
+// process never had.
+func (b *Broker) omit(doc any) {
+	for _, p := range b.omitted {
+		if v, ok := lookup(doc, p); ok && v != nil {
+			replace(doc, p, "[omitted]")
+		}
+	}
 }

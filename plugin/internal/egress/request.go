@@ -18,6 +18,7 @@ import (
 
 	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/plugin/internal/spec"
+	"github.com/sbxhost/sbxhost/provider"
 )
 
 // maxBody is the largest structured body: what a plugin may send plus the
@@ -265,7 +266,12 @@ func (c *Call) renderHeaders(r *spec.Route, h http.Header) error {
 		case r.Idempotency.Key == "exec" && c.cfg.Exec != nil:
 			key = c.cfg.Exec.ID
 		case c.cfg.Session != nil:
+			// A session may be created again, as a replacement: the vendor must
+			// not take that for a repetition.
 			key = c.cfg.Session.req.SessionID
+			if a := c.cfg.Session.req.Labels[provider.LabelAttempt]; a != "" && key != "" {
+				key += "-" + a
+			}
 		}
 		if key == "" {
 			return failure(abi.ErrnoState, "the idempotency key is not known in this operation")
@@ -567,7 +573,13 @@ func (q *rendered) newRequest(ctx context.Context) (*http.Request, error) {
 		if err != nil {
 			return nil, err
 		}
-		body, length = io.NopCloser(r), n
+		// A pipe must be closed, or who writes to it would wait for ever; the
+		// caller's own reader must not.
+		if pipe, ok := r.(*io.PipeReader); ok {
+			body, length = pipe, n
+		} else {
+			body, length = io.NopCloser(r), n
+		}
 	case q.body != nil:
 		body, length = bytes.NewReader(q.body), int64(len(q.body))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -31,9 +32,9 @@ type Response struct {
 	shown   []byte // rest of the guest-visible body
 	frames  frameReader
 	pending []byte // a frame that did not fit
-	number  int
 	ended   error
 	counted bool
+	output  bool // a payload stream that has not come to its end
 }
 
 // receive processes an answer as far as it must be complete before the plugin
@@ -43,14 +44,23 @@ func (c *Call) receive(_ context.Context, r *spec.Route, resp *http.Response) (*
 	if err := checkEncoding(resp.Header); err != nil {
 		return nil, err
 	}
-	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
-		c.refuseCaptures(r)
+	if resp.StatusCode == http.StatusUnauthorized && c.refuseCaptures(r) {
+		return nil, failure(abi.ErrnoNoCapture, "the vendor refused the token that was captured before")
 	}
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	kind := r.Response.Body
+	if unframed(resp) && (kind == spec.BodySSE || kind == spec.BodyNDJSON || kind == spec.BodyRaw) {
+		// The connection's end is the body's: one that broke looks the same.
+		resp.Body = &endless{resp.Body}
+		out.body = resp.Body
+	}
 	switch {
 	case ok && (kind == spec.BodySSE || kind == spec.BodyNDJSON || kind == spec.BodyConnect):
 		out.frames = newFrameReader(kind, bufio.NewReaderSize(resp.Body, 32<<10))
+		if len(r.Response.Payload) > 0 {
+			out.output = true
+			c.stream(1)
+		}
 		return out, nil
 	case ok && kind == spec.BodyRaw && len(r.Response.Payload) > 0:
 		return out, out.deliverRaw()
@@ -70,8 +80,14 @@ func (c *Call) receive(_ context.Context, r *spec.Route, resp *http.Response) (*
 		out.shown, err = out.document(raw)
 		return out, err
 	}
-	// An error's body, or one of no declared form.
+	if c.cfg.Op == abi.OpList && !lists(r) || c.cfg.Session != nil && c.cfg.Session.exhausted() {
+		return out, nil // nothing that could not be filtered; nothing more to probe
+	}
+	// An error's body, or one of no declared form. It may hold a token or output
+	// all the same.
 	if doc, derr := decodeJSON(raw); derr == nil {
+		out.takeCaptures(doc, false)
+		out.hidePayloads(doc)
 		out.shown, err = out.present(doc, "")
 		return out, err
 	}
@@ -81,27 +97,60 @@ func (c *Call) receive(_ context.Context, r *spec.Route, resp *http.Response) (*
 
 // checkEncoding refuses what cannot be looked through.
 func checkEncoding(h http.Header) error {
-	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return &Denied{Rule: "the answer is compressed, which was not asked for"}
+	for _, enc := range h.Values("Content-Encoding") {
+		if enc = strings.TrimSpace(enc); enc != "" && !strings.EqualFold(enc, "identity") {
+			return &Denied{Rule: "the answer is compressed, which was not asked for"}
+		}
 	}
-	if ct := h.Get("Content-Type"); ct != "" {
-		if _, params, err := mime.ParseMediaType(ct); err == nil {
-			if cs := params["charset"]; cs != "" && !strings.EqualFold(cs, "utf-8") && !strings.EqualFold(cs, "us-ascii") {
-				return &Denied{Rule: "the answer's charset is not UTF-8"}
-			}
+	for _, ct := range h.Values("Content-Type") {
+		_, params, err := mime.ParseMediaType(ct)
+		cs := params["charset"]
+		if err != nil && strings.Contains(strings.ToLower(ct), "charset") {
+			cs = "unknown"
+		}
+		if cs != "" && !strings.EqualFold(cs, "utf-8") && !strings.EqualFold(cs, "us-ascii") {
+			return &Denied{Rule: "the answer's charset is not UTF-8"}
 		}
 	}
 	return nil
 }
 
+// unframed reports whether nothing but the connection's end says where the body
+// ends.
+func unframed(resp *http.Response) bool {
+	return resp.ContentLength < 0 && resp.ProtoMajor == 1 && len(resp.TransferEncoding) == 0
+}
+
+// endless turns the end of a body that has no proper one into an error.
+type endless struct{ io.ReadCloser }
+
+// Read implements io.Reader.
+func (e *endless) Read(b []byte) (int, error) {
+	n, err := e.ReadCloser.Read(b)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
 // refuseCaptures forgets the tokens that a refused request carried, so that the
-// plugin is told to capture new ones.
-func (c *Call) refuseCaptures(r *spec.Route) {
+// plugin captures new ones. It reports whether there were any.
+func (c *Call) refuseCaptures(r *spec.Route) bool {
+	any := false
 	for _, h := range c.b.m.Origins[r.Origin].Headers {
 		if h.Capture != "" {
 			c.b.dropCapture(c.cfg.Session, h.Capture)
+			any = true
 		}
 	}
+	return any
+}
+
+// stream counts payload streams that have not come to their end.
+func (c *Call) stream(by int) {
+	c.mu.Lock()
+	c.streams += by
+	c.mu.Unlock()
 }
 
 func (c *Call) cut() {
@@ -127,22 +176,8 @@ func (o *Response) document(raw []byte) ([]byte, error) {
 		return nil, failure(abi.ErrnoInvalid, "the answer is not well-formed JSON")
 	}
 	p := &o.r.Response
-	for _, cp := range p.Capture {
-		if v, ok := lookup(doc, cp.Pointer); ok {
-			s, isText := v.(string)
-			if !isText || s == "" {
-				continue
-			}
-			token := secret.FromString(s)
-			o.c.b.keepCapture(o.c.cfg.Session, cp.Name, token)
-			o.c.guard.add(cp.Name, token)
-			if o.c.cfg.Session != nil {
-				o.c.cfg.Session.arm(cp.Name, token)
-			}
-			replace(doc, cp.Pointer, "[captured:"+cp.Name+"]")
-		}
-	}
-	if p.Sandbox != "" {
+	o.takeCaptures(doc, true)
+	if p.Sandbox != "" && o.c.cfg.Session != nil {
 		v, _ := lookup(doc, p.Sandbox)
 		id, ok := v.(string)
 		if !ok {
@@ -152,7 +187,7 @@ func (o *Response) document(raw []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if o.lists() {
+	if lists(o.r) {
 		if doc, err = o.filter(doc); err != nil {
 			return nil, err
 		}
@@ -164,6 +199,50 @@ func (o *Response) document(raw []byte) ([]byte, error) {
 		o.c.complete()
 	}
 	return o.present(doc, "")
+}
+
+// takeCaptures removes tokens from a reply, and with keep takes them over.
+func (o *Response) takeCaptures(doc any, keep bool) {
+	for _, cp := range o.r.Response.Capture {
+		v, ok := lookup(doc, cp.Pointer)
+		if !ok || v == nil {
+			continue
+		}
+		token := ""
+		switch v := v.(type) {
+		case string:
+			token = v
+		case json.Number:
+			token = v.String()
+		}
+		if token != "" {
+			if keep {
+				o.c.b.keepCapture(o.c.cfg.Session, cp.Name, secret.FromString(token))
+			} else if s := o.c.cfg.Session; s != nil {
+				s.arm(cp.Name, secret.FromString(token))
+			}
+		}
+		replace(doc, cp.Pointer, "[captured:"+cp.Name+"]")
+	}
+}
+
+// hidePayloads removes output that stands where the manifest says output is,
+// but that was not delivered.
+func (o *Response) hidePayloads(doc any) {
+	for _, l := range o.r.Response.Payload {
+		if l.Pointer == "" {
+			continue
+		}
+		v, ok := lookup(doc, l.Pointer)
+		if _, done := v.(int); !ok || done || v == nil {
+			continue
+		}
+		s, isText := v.(string)
+		if !isText {
+			s = string(encodeJSON(v))
+		}
+		replace(doc, l.Pointer, len(s))
+	}
 }
 
 // payloads takes output or content out of a document and delivers it.
@@ -195,6 +274,7 @@ func (o *Response) payloads(doc any) error {
 		}
 		replace(doc, l.Pointer, len(data))
 	}
+	o.hidePayloads(doc)
 	return nil
 }
 
@@ -303,7 +383,8 @@ func (o *Response) deliverRaw() error {
 
 // present renders what the plugin may see of a document.
 func (o *Response) present(doc any, frame string) ([]byte, error) {
-	shown, hit := o.c.guard.show(o.r.ID+frame, doc)
+	o.c.b.omit(doc)
+	shown, hit := o.c.sight.show(o.r.ID+frame, doc)
 	return encodeJSON(shown), o.count(hit)
 }
 
@@ -315,21 +396,29 @@ func (o *Response) presentText(raw []byte) ([]byte, error) {
 	if !utf8.Valid(raw) {
 		return []byte(Redacted), o.count(true)
 	}
-	if _, hit := o.c.guard.findAt(o.r.ID+"#text", string(raw)); hit {
+	if _, hit := o.c.sight.findAt(o.r.ID+"#text", string(raw)); hit {
 		return []byte(Redacted), o.count(true)
 	}
 	return raw, nil
 }
 
-// count notes that a reply needed redaction; too many end the session's use of
-// the network.
+// count notes that a reply, or a frame, needed redaction; too many end the
+// session's use of the network.
 func (o *Response) count(hit bool) error {
-	s := o.c.cfg.Session
-	if !hit || o.counted || s == nil {
+	if !hit || o.counted {
 		return nil
 	}
-	o.counted = true
-	if s.note() {
+	o.counted = o.frames == nil
+	over := false
+	if s := o.c.cfg.Session; s != nil {
+		over = s.note()
+	} else {
+		o.c.mu.Lock()
+		o.c.redacted++
+		over = o.c.redacted > MaxRedactedReplies
+		o.c.mu.Unlock()
+	}
+	if over {
 		return o.c.deny(o.r.ID, "more than "+strconv.Itoa(MaxRedactedReplies)+" replies of this session held values")
 	}
 	return nil
@@ -344,7 +433,7 @@ func (o *Response) showHeader(name string) (string, error) {
 		if v == "" {
 			break
 		}
-		if n, hit := o.c.guard.findAt(o.r.ID+"@"+strings.ToLower(h), v); hit {
+		if n, hit := o.c.sight.findAt(o.r.ID+"@"+strings.ToLower(h), v); hit {
 			return "[redacted:" + n + "]", o.count(true)
 		}
 		return v, nil
@@ -375,7 +464,10 @@ func (o *Response) nextFrame(limit int) ([]byte, error) {
 		}
 		doc, err := o.frames.next()
 		if err != nil {
-			o.ended = o.frameEnd(err)
+			if o.ended = o.frameEnd(err); o.output && errors.Is(o.ended, abi.ErrnoEnd) {
+				o.output = false
+				o.c.stream(-1)
+			}
 			return nil, o.ended
 		}
 		if err := o.payloads(doc); err != nil {

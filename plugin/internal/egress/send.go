@@ -62,7 +62,11 @@ func (c *Call) mayRepeat(r *spec.Route, q *rendered, attempt int, resp *http.Res
 	if !reached {
 		return true
 	}
-	idempotent := slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete}, r.Method) || r.Idempotency.Header != ""
+	idempotent := slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete}, r.Method)
+	if slices.Contains(actions(r), actCommand) || slices.Contains(actions(r), actStdin) {
+		idempotent = false // whatever the method: a command must not run twice
+	}
+	idempotent = idempotent || r.Idempotency.Header != ""
 	if resp == nil {
 		return idempotent
 	}

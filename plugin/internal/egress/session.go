@@ -18,14 +18,16 @@ type Session struct {
 	b     *Broker
 	req   provider.CreateRequest
 	owner map[string]string // owner and session labels
-	guard *guard
+	sight *sight
 
-	mu         sync.Mutex
-	sandbox    string
-	captures   map[string]secret.Value
-	redacted   int
-	delivered  map[string]*joined // by exec id and stream
-	createUses uses
+	mu        sync.Mutex
+	sandbox   string
+	captures  map[string]secret.Value
+	armed     []secret.Value // what Close takes out of the guard again
+	redacted  int
+	delivered map[string]*joined // by exec id and stream
+	create    uses
+	closed    bool
 }
 
 // uses counts how a single-use right was spent.
@@ -39,27 +41,20 @@ type uses struct {
 // and literals stay here.
 func (b *Broker) Session(req provider.CreateRequest, protected secret.Env, sandbox string) (*Session, error) {
 	s := &Session{
-		b: b, req: req, owner: map[string]string{}, captures: map[string]secret.Value{}, delivered: map[string]*joined{}, guard: newGuard(),
+		b: b, req: req, owner: map[string]string{}, captures: map[string]secret.Value{}, delivered: map[string]*joined{}, sight: newSight(b.guard),
 	}
 	for _, k := range []string{provider.LabelOwner, provider.LabelSession} {
 		if v, ok := req.Labels[k]; ok {
 			s.owner[k] = v
 		}
 	}
-	for name, v := range protected.All() {
-		s.guard.add(name, v)
-	}
-	for name, v := range req.Protected.All() {
-		s.guard.add(name, v)
-	}
-	for name, v := range b.creds {
-		s.guard.add(name, v)
-	}
 	if sandbox != "" {
 		if err := s.claim(sandbox); err != nil {
 			return nil, err
 		}
 	}
+	s.Arm(protected)
+	s.Arm(req.Protected)
 	return s, nil
 }
 
@@ -78,7 +73,8 @@ func (s *Session) claim(id string) error {
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	if other := s.b.claimed[id]; other != nil && other != s {
+	// Another Session of the same sandbox is one that was opened again.
+	if other := s.b.claimed[id]; other != nil && other != s && other.req.SessionID != s.req.SessionID {
 		return &Denied{Rule: "the sandbox id in the reply belongs to another session"}
 	}
 	s.mu.Lock()
@@ -91,7 +87,7 @@ func (s *Session) claim(id string) error {
 	return nil
 }
 
-// Close forgets the session's captures and its claim on the sandbox id.
+// Close forgets the session's values, captures and claim on the sandbox id.
 func (s *Session) Close() {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
@@ -100,7 +96,10 @@ func (s *Session) Close() {
 	if s.b.claimed[s.sandbox] == s {
 		delete(s.b.claimed, s.sandbox)
 	}
-	s.captures = map[string]secret.Value{}
+	for _, v := range s.armed {
+		s.b.guard.remove(v)
+	}
+	s.captures, s.armed, s.closed = map[string]secret.Value{}, nil, true
 }
 
 // safeSandboxID reports whether an id may be put into paths, host names and
@@ -127,16 +126,37 @@ func (s *Session) note() bool {
 	return s.redacted > MaxRedactedReplies
 }
 
+// exhausted reports whether the plugin has used up the session's redacted
+// replies.
+func (s *Session) exhausted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.redacted > MaxRedactedReplies
+}
+
 // arm makes v something the plugin must not see.
-func (s *Session) arm(name string, v secret.Value) { s.guard.add(name, v) }
+func (s *Session) arm(name string, v secret.Value) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, have := range s.armed {
+		if have.Equal(v) {
+			return
+		}
+	}
+	if s.closed {
+		return
+	}
+	s.armed = append(s.armed, v)
+	s.b.guard.add(name, v)
+}
 
 // Find reports the name of a value that text holds, whole or in part.
-func (s *Session) Find(text string) (string, bool) { return s.guard.find(text) }
+func (s *Session) Find(text string) (string, bool) { return s.sight.find(text) }
 
-// Arm makes request-scoped values something the plugin must not see, for the
-// rest of the session.
+// Arm makes values something the plugin must not see, for the rest of the
+// session.
 func (s *Session) Arm(env secret.Env) {
 	for name, v := range env.All() {
-		s.guard.add(name, v)
+		s.arm(name, v)
 	}
 }

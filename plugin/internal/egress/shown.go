@@ -42,12 +42,12 @@ func encodeJSON(v any) []byte {
 // show returns the document with every leaf replaced that holds a value or a
 // part of one, and whether there was any. place says where in the plugin's
 // traffic the document stands.
-func (g *guard) show(place string, v any) (any, bool) {
-	w := &walk{g: g}
+func (s *sight) show(place string, v any) (any, bool) {
+	w := &walk{g: s}
 	out := w.value(place, v)
 	// A value may also be cut over neighbouring leaves.
-	if !w.hit {
-		if _, cut := g.find(w.all.String()); cut {
+	for _, joined := range []string{w.all.String(), w.leafs.String()} {
+		if _, cut := s.find(joined); cut {
 			w.hit, w.whole = true, true
 		}
 	}
@@ -58,8 +58,9 @@ func (g *guard) show(place string, v any) (any, bool) {
 }
 
 type walk struct {
-	g     *guard
-	all   strings.Builder
+	g     *sight
+	all   strings.Builder // every text of the document, joined
+	leafs strings.Builder // without member names
 	hit   bool
 	whole bool
 }
@@ -68,6 +69,7 @@ func (w *walk) value(place string, v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
+			w.all.WriteString(k)
 			if _, hit := w.g.find(k); hit {
 				w.hit, w.whole = true, true
 			}
@@ -84,15 +86,18 @@ func (w *walk) value(place string, v any) any {
 		return w.leaf(place, v, v)
 	case json.Number:
 		return w.leaf(place, v.String(), v)
+	case int: // a payload's length, which the host put there
+		return v
 	}
 	return v
 }
 
 func (w *walk) leaf(place, text string, v any) any {
-	w.all.WriteString(text)
 	if name, hit := w.g.findAt(place, text); hit {
 		w.hit = true
 		return "[redacted:" + name + "]"
 	}
+	w.all.WriteString(text)
+	w.leafs.WriteString(text)
 	return v
 }

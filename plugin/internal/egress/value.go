@@ -29,6 +29,9 @@ func (c *Call) hostValue(from string) (any, bool) {
 			return "0" + strconv.FormatUint(uint64(f.Mode.Perm()), 8), true
 		}
 	}
+	if from == "list.last" {
+		return c.listLast, c.listLast != ""
+	}
 	s := c.cfg.Session
 	if s == nil {
 		if from == "ownerLabels" {

@@ -32,7 +32,7 @@ var (
 	envSources   = []string{"environment", "exec.environment"}
 	plainSources = []string{"image", "name", "session", "attempt", "ttlSeconds", "cpus", "memoryMiB", "diskMiB", "network", "ports", "sandbox",
 		"exec.argv0", "exec.args", "exec.argv", "exec.shell", "exec.line", "exec.dir", "exec.user", "exec.timeoutSeconds", "exec.timeoutMs", "exec.id", "exec.stdin",
-		"file.path", "file.content", "file.mode"}
+		"file.path", "file.content", "file.mode", "list.last"}
 	mapSources = []string{"labels", "ownerLabels"}
 )
 
