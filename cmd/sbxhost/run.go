@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sbxhost/sbxhost/provider"
 )
 
 // runFlags are the flags of run.
@@ -94,13 +96,16 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	res, err := a.runPlan(ctx, cfg, plan)
 	if errors.Is(context.Cause(ctx), errInterrupted) {
 		a.note("interrupted")
-		code := exit(exitInterrupted)
-		if a.json && res != nil {
-			if perr := a.printJSON(res); perr != nil {
-				return perr
+		if a.json {
+			var doc any = res
+			if res == nil {
+				doc = failure{failureDetail{Code: provider.Canceled, Message: "interrupted"}}
+			}
+			if err := a.printJSON(doc); err != nil {
+				return err
 			}
 		}
-		return code
+		return exit(exitInterrupted)
 	}
 	if err != nil {
 		return err
