@@ -162,7 +162,13 @@ func (p *Provider) chooseWork() error {
 		return os.Chmod(p.opts.StateDir, 0o711)
 	}
 	sum := sha256.Sum256([]byte(p.opts.StateDir))
-	p.work = filepath.Join(os.TempDir(), "sbxhost-local-0-"+hex.EncodeToString(sum[:6]))
+	base := os.TempDir()
+	for _, dir := range []string{"/tmp", "/var/tmp"} {
+		if !reachable(base) {
+			base = dir
+		}
+	}
+	p.work = filepath.Join(base, "sbxhost-local-0-"+hex.EncodeToString(sum[:6]))
 	if err := os.Mkdir(p.work, 0o711); err != nil && !os.IsExist(err) {
 		return err
 	}
