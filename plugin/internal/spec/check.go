@@ -31,7 +31,7 @@ var forbiddenHeaders = []string{"host", "content-length", "content-type", "trans
 var (
 	envSources   = []string{"environment", "exec.environment"}
 	plainSources = []string{"image", "name", "session", "attempt", "ttlSeconds", "cpus", "memoryMiB", "diskMiB", "network", "ports", "sandbox",
-		"exec.argv0", "exec.args", "exec.argv", "exec.shell", "exec.line", "exec.dir", "exec.user", "exec.timeoutSeconds", "exec.timeoutMs", "exec.id", "exec.stdin",
+		"exec.argv0", "exec.args", "exec.argv", "exec.shell", "exec.line", "exec.dir", "exec.user", "exec.timeoutSeconds", "exec.timeoutMs", "exec.id", "exec.uuid", "exec.stdin",
 		"file.path", "file.content", "file.mode", "list.last"}
 	mapSources = []string{"labels", "ownerLabels"}
 )
@@ -195,8 +195,12 @@ func checkOrigin(m *Manifest, name string, out *problems) {
 		if h.Credential != "" && o.PerSandbox() {
 			out.add(hat+"/credential", "credentials go only to fixed or configured origins; this one differs from sandbox to sandbox")
 		}
-		if h.Capture != "" && (o.Configured || (o.URL != "" && !hasSandbox(o.URL) && m.Captures[h.Capture].Scope != "session")) {
-			out.add(hat+"/capture", "a capture goes only to the host name derived for its session")
+		switch scope := m.Captures[h.Capture].Scope; {
+		case h.Capture == "":
+		case scope == "session" && o.Configured:
+			out.add(hat+"/capture", "a session's capture goes only to a fixed host name, or to the one derived for its session")
+		case scope == "plugin" && o.PerSandbox():
+			out.add(hat+"/capture", "a plugin's capture goes only to fixed or configured origins; this one differs from sandbox to sandbox")
 		}
 	}
 	checkHeaderNames(o.Headers, at+"/headers", out)
@@ -308,16 +312,11 @@ func checkProtected(m *Manifest, out *problems) {
 	}
 	list("create", m.Protected.Create, RoleCreate, "environment")
 	list("exec", m.Protected.Exec, RoleExec, "exec.environment")
-	proof := false
-	for _, r := range m.Routes {
-		if r.Query != nil || r.Response.Items != nil {
-			for _, f := range r.Query {
-				proof = proof || f.From == "ownerLabels"
-			}
-			proof = proof || r.Response.Items != nil
-		}
+	named := slices.ContainsFunc(m.Routes, func(r Route) bool { return r.Role == RoleCreate && r.Response.Sandbox != "" })
+	if !named {
+		out.add("/protectedTransport", "no create route says where its reply names the sandbox (response.sandbox): the host takes it from nowhere else")
 	}
-	if !proof {
+	if !slices.ContainsFunc(m.Routes, func(r Route) bool { return lists(&r) }) {
 		out.add("/protectedTransport", "no route lists sandboxes by owner (a query from ownerLabels, or response.items): one that was created could not be found again")
 	}
 }

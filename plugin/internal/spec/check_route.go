@@ -45,9 +45,56 @@ func checkRoute(m *Manifest, r *Route, at string, out *problems) {
 	if (r.Role == RoleExec || r.Role == RoleFile) && !namesSandbox(r, o) {
 		out.add(at, "a route that runs commands or moves files must name the sandbox: put {sandbox} in the path or origin, or fill a slot, query or header from sandbox")
 	}
+	checkReach(m, r, o, at, out)
 	if m.Kind == Sealed && r.Request.Body == BodyPlugin {
 		out.add(at+"/request/body", "a sealed plugin's bodies are written by the host; %q is for plugin-driven ones", BodyPlugin)
 	}
+}
+
+// checkReach keeps free text away from where it could choose what a request is
+// about: another session's sandbox, an image, a command.
+func checkReach(m *Manifest, r *Route, o Origin, at string, out *problems) {
+	named, read := namesSandbox(r, o), r.Method == "GET" || r.Method == "HEAD"
+	free := func(where string, fields map[string]Field, allowed bool) {
+		for _, name := range slices.Sorted(maps.Keys(fields)) {
+			f := fields[name].Free
+			if f == nil || f.Type != "string" || len(f.Enum) > 0 {
+				continue
+			}
+			fat := at + "/" + where + "/" + escapeToken(name) + "/free"
+			if !allowed {
+				out.add(fat, "a free text here could name another session's sandbox; the route must also name its own: {sandbox} in the path or origin, or a slot, query or header from sandbox")
+			}
+			if m.Kind == Sealed && (r.Role == RoleCreate || runs(r)) {
+				out.add(fat, "a free text in a sealed plugin's request that creates or runs something must be an enum")
+			}
+		}
+	}
+	free("params", r.Params, named)
+	free("query", r.Query, named || read)
+	if read && r.Role == RoleControl && r.Response.Body == BodyJSON && !named && !lists(r) && len(r.Response.Capture) == 0 {
+		out.add(at, "a reply that is about no sandbox in particular may be about anybody's: name the sandbox, or declare response.items (or a query from ownerLabels) so that the host can filter it")
+	}
+}
+
+// runs reports whether a route's request starts a command.
+func runs(r *Route) bool {
+	return slices.ContainsFunc(r.Request.Slots, func(s Slot) bool {
+		return slices.Contains([]string{"exec.argv0", "exec.args", "exec.argv", "exec.shell", "exec.line", "exec.environment"}, s.From)
+	})
+}
+
+// lists reports whether a route's reply is a list that the host can filter.
+func lists(r *Route) bool {
+	if r.Response.Items != nil {
+		return true
+	}
+	for _, f := range r.Query {
+		if f.From == "ownerLabels" {
+			return true
+		}
+	}
+	return false
 }
 
 // namesSandbox reports whether the host puts this session's sandbox id into the
@@ -224,6 +271,9 @@ func checkRequest(m *Manifest, r *Route, at string, out *problems) {
 		}
 		if p.From != "" {
 			checkSource(m, r, p.From, pat+"/from", out)
+			if slices.Contains(envSources, p.From) {
+				out.add(pat+"/from", "an environment can only be put in a json or connect body")
+			}
 		}
 	}
 	if q.Body == BodyPlugin {
@@ -247,6 +297,9 @@ func checkSlot(m *Manifest, r *Route, s Slot, at string, out *problems) {
 	}
 	if s.Default != "" {
 		checkSource(m, r, s.Default, at+"/default", out)
+		if slices.Contains(envSources, s.Default) || s.Default == "exec.stdin" || s.Default == "file.content" {
+			out.add(at+"/default", "%s cannot stand in for something else", s.Default)
+		}
 	}
 	isMap := slices.Contains(envSources, s.From) || slices.Contains(mapSources, s.From)
 	switch {
@@ -330,8 +383,8 @@ func checkResponse(m *Manifest, r *Route, at string, out *problems) {
 			out.add(at+"/items/labels", "must be a JSON pointer in an element")
 		}
 	}
-	if r.Role == RoleExec && m.Kind == Sealed && len(p.Payload) == 0 && p.Body != BodyNone && p.Body != BodyJSON {
-		out.add(at+"/payload", "a stream that runs a command must say where its output is, or the plugin would see it")
+	if r.Role == RoleExec && m.Kind == Sealed && len(p.Payload) == 0 && p.Body != BodyNone {
+		out.add(at+"/payload", "a reply about a command must say where its output is, or the plugin would see it; one that is not needed has the body none")
 	}
 }
 
@@ -349,6 +402,9 @@ func checkPayload(r *Route, l Payload, at string, out *problems) {
 	}
 	if l.Mode != "" {
 		oneOf(out, at+"/mode", l.Mode, "delta", "cumulative")
+	}
+	if pointer, _, _ := strings.Cut(l.When, "="); l.When != "" && !validPointer(pointer) {
+		out.add(at+"/when", "must be a JSON pointer, or a pointer, '=' and a text")
 	}
 	if r.Response.Body == BodyRaw {
 		if l.Pointer != "" || len(r.Response.Payload) != 1 {
