@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tetratelabs/wazero/api"
@@ -130,7 +131,8 @@ func load(t testing.TB, e *engine.Engine, wasm []byte, o engine.Options) *engine
 // shared is one engine with the guest loaded, for the tests that only call it:
 // compiling it takes a second or more.
 var shared = sync.OnceValues(func() (*engine.Pool, error) {
-	e, err := engine.New(context.Background(), engine.Config{HostModules: hostModules()})
+	// Under the race detector on a busy machine the compiler takes minutes.
+	e, err := engine.New(context.Background(), engine.Config{HostModules: hostModules(), CompileTimeout: 5 * time.Minute})
 	if err != nil {
 		return nil, err
 	}
