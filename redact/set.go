@@ -303,7 +303,7 @@ func (s *set) releasable(text []byte) bool {
 		for _, l := range s.layers {
 			l.continued(text[i:], func(n *needle) bool {
 				length := len(n.text)
-				ok = size <= idleFree && 2*size <= length || 4*size <= length && length-size >= idleUnknown
+				ok = size <= idleFree && 2*size <= length || size <= idleMost && 4*size <= length && length-size >= idleUnknown
 				return ok
 			})
 			if !ok {
@@ -316,5 +316,6 @@ func (s *set) releasable(text []byte) bool {
 
 const (
 	idleFree    = 3  // bytes that an idle writer lets go of in any case
+	idleMost    = 16 // bytes that it lets go of at most: a quarter of a long value would be much
 	idleUnknown = 12 // bytes that must stay unknown when it lets go of more
 )

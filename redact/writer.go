@@ -17,7 +17,8 @@ var ErrClosed = errors.New("redact: writer is closed")
 // After each Write it holds back the longest suffix of the input that could be
 // the beginning of a secret, and nothing else. Held bytes are released by more
 // data, by Flush, by Close and, when they give too little away (at most three
-// bytes, or a quarter of every secret they could begin), by a timer.
+// bytes, or a quarter of every secret they could begin, sixteen at most), by a
+// timer.
 type Writer struct {
 	core func() *writer // hides carried bytes from printers, as in Redactor
 }
