@@ -74,6 +74,7 @@ type Call struct {
 	redacted  int              // replies of an operation without a session that held values
 	listed    map[string]map[string]string
 	asked     bool   // a list reply arrived
+	uuid      string // of the exec
 	listLast  string // id of the last element of the last list reply, of anyone
 }
 

@@ -1,11 +1,15 @@
 package egress
 
 import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sbxhost/sbxhost/plugin/internal/spec"
 	"github.com/sbxhost/sbxhost/provider"
@@ -113,6 +117,8 @@ func (c *Call) execValue(from string) (any, bool) {
 		return e.TimeoutMs, e.TimeoutMs > 0
 	case "exec.id":
 		return e.ID, true
+	case "exec.uuid":
+		return c.execUUID(), true
 	case "exec.environment":
 		return environment(e.Env, e.Protected, e.Secrets), true
 	}
@@ -223,6 +229,21 @@ func (c *Call) execLine(argv []string) string {
 	}
 	b.WriteString("exec " + quoteArgs(argv))
 	return quoteArgs([]string{"/bin/sh", "-c", b.String()})
+}
+
+// execUUID returns a version 7 UUID (RFC 9562) for this exec, the same in every
+// request of the operation.
+func (c *Call) execUUID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.uuid == "" {
+		var u [16]byte
+		_, _ = rand.Read(u[:]) // never fails
+		binary.BigEndian.PutUint64(u[:8], uint64(time.Now().UnixMilli())<<16|uint64(u[6])<<8|uint64(u[7])) //nolint:gosec // after 1970
+		u[6], u[8] = u[6]&0x0f|0x70, u[8]&0x3f|0x80
+		c.uuid = fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	}
+	return c.uuid
 }
 
 // quote writes one word so that no shell changes it.

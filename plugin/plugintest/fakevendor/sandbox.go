@@ -33,7 +33,7 @@ func (v *Vendor) Create(prefix, name string, labels, env map[string]string) (*Sa
 	v.next++
 	s := &Sandbox{ID: fmt.Sprintf("%s%04d", prefix, v.next), Name: name, Labels: labels, Env: env, Created: time.Now(), commands: map[string]*Command{}}
 	s.Dir = filepath.Join(v.dir, s.ID)
-	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+	if err := os.MkdirAll(s.Path(Root), 0o755); err != nil { //nolint:gosec // a sandbox's own folder
 		return nil, err
 	}
 	v.sandboxes[s.ID] = s
@@ -87,6 +87,14 @@ func (v *Vendor) CloseAll() {
 		v.Delete(s.ID)
 	}
 }
+
+// Root is the working directory that every sandbox has.
+const Root = "/workspace"
+
+// Localize rewrites a command line for vendors whose exec call has no field for
+// the working directory: a fake has no root file system of its own, so Root
+// stands for the sandbox's folder wherever the line names it.
+func (s *Sandbox) Localize(line string) string { return strings.ReplaceAll(line, Root, s.Path(Root)) }
 
 // Path returns where a path of the sandbox lies on this machine. The vendor's
 // root is the sandbox's folder.
@@ -200,6 +208,16 @@ func (c *Command) Wait(d time.Duration) {
 	defer t.Stop()
 	select {
 	case <-c.notify:
+	case <-c.Done:
+	case <-t.C:
+	}
+}
+
+// Settle waits until the command has ended, for d at most.
+func (c *Command) Settle(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
 	case <-c.Done:
 	case <-t.C:
 	}

@@ -30,6 +30,9 @@ type Hello struct {
 	Credentials map[string]string `json:"credentials"`
 	// Settings are values for the manifest's config fields.
 	Settings map[string]string `json:"settings,omitempty"`
+	// Unproven names checks of providertest that this fake cannot serve, each
+	// with the reason. The conformance kit reports them as not proved.
+	Unproven map[string]string `json:"unproven,omitempty"`
 	// Control is the base URL of the control interface.
 	Control string `json:"control"`
 }

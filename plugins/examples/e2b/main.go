@@ -119,7 +119,7 @@ func (e2b) Exec(c *guest.Call, req *abi.ExecRequest) (abi.ExecReply, error) {
 		if err := guest.StatusError("start process", resp.Status); err != nil {
 			return err
 		}
-		reply, err = follow(c, resp)
+		reply, err = follow(c, resp, req.Exec.Stdin == "none")
 		return err
 	})
 	return reply, err
@@ -138,7 +138,9 @@ func withToken(c *guest.Call, f func() error) error {
 	return f()
 }
 
-func follow(c *guest.Call, resp *guest.Response) (abi.ExecReply, error) {
+// follow reads the events of a process. One without input gets its end of file
+// as soon as the process is known: E2B leaves inputs open.
+func follow(c *guest.Call, resp *guest.Response, closeInput bool) (abi.ExecReply, error) {
 	reply := abi.ExecReply{Status: "lost"}
 	for {
 		frame, err := resp.Next()
@@ -153,11 +155,26 @@ func follow(c *guest.Call, resp *guest.Response) (abi.ExecReply, error) {
 			if err := c.CheckpointExec(strconv.AppendInt(nil, pid.Int(), 10)); err != nil {
 				return reply, err
 			}
+			if closeInput {
+				if err := closeStdin(c, pid.Int()); err != nil {
+					return reply, err
+				}
+			}
 		}
 		if end := event.Get("end"); end.Exists() {
 			reply = ended(end)
 		}
 	}
+}
+
+// closeStdin ends a process's input; one that ended first has none to close.
+func closeStdin(c *guest.Call, pid int64) error {
+	resp, err := c.Do(guest.Request{Route: "closeinput", Free: guest.Free{}.Int("/process/selector/pid", pid)})
+	if err != nil {
+		return err
+	}
+	resp.Close()
+	return nil
 }
 
 // ended maps the end event: a process that was signalled has "exited": false and
@@ -206,27 +223,6 @@ func act(c *guest.Call, what, route string, ref abi.Raw, free guest.Free) error 
 	}
 	return withToken(c, func() error {
 		resp, err := c.Do(guest.Request{Route: route, Free: free.Int("/process/selector/pid", n)})
-		if err != nil {
-			return err
-		}
-		defer resp.Close()
-		return guest.StatusError(what, resp.Status)
-	})
-}
-
-// Read fetches a file; its content goes to the caller.
-func (e2b) Read(c *guest.Call, _ *abi.PathRequest) (abi.ReadReply, error) {
-	return abi.ReadReply{}, transfer(c, "read file", "download")
-}
-
-// Write sends a file; the host fills in its content.
-func (e2b) Write(c *guest.Call, _ *abi.WriteRequest) error {
-	return transfer(c, "write file", "upload")
-}
-
-func transfer(c *guest.Call, what, route string) error {
-	return withToken(c, func() error {
-		resp, err := c.Do(guest.Request{Route: route})
 		if err != nil {
 			return err
 		}

@@ -42,6 +42,17 @@ func Register(v *fakevendor.Vendor, base string) fakevendor.Hello {
 	v.Mux.HandleFunc("POST /envd/{id}/process.Process/SendSignal", e.token(e.signal))
 	v.Mux.HandleFunc("GET /envd/{id}/files", e.token(e.download))
 	v.Mux.HandleFunc("POST /envd/{id}/files", e.token(e.upload))
+	for method, h := range map[string]func(http.ResponseWriter, string){"ListDir": listDir, "Stat": stat, "Remove": remove, "MakeDir": makeDir} {
+		v.Mux.HandleFunc("POST /envd/{id}/filesystem.Filesystem/"+method, e.token(func(w http.ResponseWriter, r *http.Request, s *fakevendor.Sandbox) {
+			var q struct {
+				Path  string `json:"path"`
+				Depth int    `json:"depth"`
+			}
+			if fakevendor.ReadJSON(w, r, &q) {
+				h(w, s.Path(q.Path))
+			}
+		}))
+	}
 	return fakevendor.Hello{
 		Origins:     map[string]string{"api": base, "envd": base + "/envd/{sandbox}"},
 		Credentials: map[string]string{"apiKey": apiKey},
@@ -131,9 +142,14 @@ func (e *e2b) list(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "metadata")
 		return
 	}
-	page, after := []any{}, r.URL.Query().Get("nextToken")
+	after, err := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("nextToken"))
+	if err != nil {
+		problem(w, http.StatusBadRequest, "nextToken")
+		return
+	}
+	page := []any{}
 	for _, s := range e.v.All() {
-		match := s.ID > after
+		match := s.ID > string(after)
 		for k := range want {
 			match = match && s.Labels[k] == want.Get(k)
 		}
@@ -141,7 +157,7 @@ func (e *e2b) list(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		if len(page) == 2 {
-			w.Header().Set("X-Next-Token", page[1].(map[string]any)["sandboxID"].(string))
+			w.Header().Set("X-Next-Token", base64.RawURLEncoding.EncodeToString([]byte(page[1].(map[string]any)["sandboxID"].(string))))
 			break
 		}
 		page = append(page, describe(s))

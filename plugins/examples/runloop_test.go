@@ -1,0 +1,112 @@
+package examples_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/sbxhost/sbxhost/plugins/examples/runloop/fake"
+	"github.com/sbxhost/sbxhost/provider"
+	"github.com/sbxhost/sbxhost/secret"
+)
+
+var runloopModule = module("runloop")
+
+func TestRunloopValuesPassThePlugin(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, runloopModule, fake.Register)
+	p := f.load(t)
+	sb, err := p.Create(t.Context(), createRequest(sessionA, map[string]string{"TOKEN": canary}))
+	require.NoError(t, err)
+	all := f.vendor.All()
+	require.Len(t, all, 1)
+	assert.Equal(t, map[string]string{"PLAIN": "literal", "TOKEN": canary}, all[0].Env)
+	assert.GreaterOrEqual(t, all[0].Polls, 2, "a devbox that starts is polled")
+
+	// Output that grows over several polls arrives once, in order.
+	exit, out, errs := run(t, sb, provider.ExecRequest{
+		Shell: `printf %s "$TOKEN"; sleep 1.2; echo " $EXTRA"; printf %s "$TOKEN" >&2; exit 3`, Env: map[string]string{"EXTRA": `it's "quoted"`},
+	})
+	assert.Equal(t, provider.ExitExited, exit.Kind)
+	assert.Equal(t, 3, exit.Code)
+	assert.Equal(t, canary+" it's \"quoted\"\n", out)
+	assert.Equal(t, canary, errs)
+	waits := 0
+	for _, r := range f.vendor.Requests() {
+		if r.Method == http.MethodPost && len(r.URL) > 15 && r.URL[len(r.URL)-15:] == "wait_for_status" {
+			waits++
+		}
+	}
+	assert.Positive(t, waits, "the command must have been polled")
+	f.sawNothing(t)
+}
+
+func TestRunloopKillAndTimeout(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, runloopModule, fake.Register)
+	sb, err := f.load(t).Create(t.Context(), createRequest(sessionA, nil))
+	require.NoError(t, err)
+	p, err := sb.Exec(t.Context(), provider.ExecRequest{ID: "a", Args: []string{"sleep", "60"}, Env: map[string]string{}, Stdin: provider.StdinNone, Stdout: discard, Stderr: discard})
+	require.NoError(t, err)
+	require.NoError(t, p.Kill(t.Context(), 100*time.Millisecond))
+	exit, err := p.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, provider.ExitKilled, exit.Kind)
+
+	exit, out, _ := run(t, sb, provider.ExecRequest{ID: "b", Shell: "echo before; sleep 60", Timeout: time.Second, Grace: 100 * time.Millisecond})
+	assert.Equal(t, provider.ExitTimedOut, exit.Kind)
+	assert.Equal(t, "before\n", out)
+}
+
+// A lost answer to create is repeated with the same key: one devbox.
+func TestRunloopLostCreateIsOneDevbox(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, runloopModule, fake.Register)
+	f.vendor.Inject(lostOnce("/v1/devboxes"))
+	p := f.load(t)
+	// The first look for an earlier attempt is what the fault hits first.
+	_, err := p.List(t.Context(), provider.Query{Owner: "o1"})
+	require.NoError(t, err)
+	f.vendor.Inject(lostOnce("/v1/devboxes"))
+	_, err = p.Create(t.Context(), createRequest(sessionA, nil))
+	require.NoError(t, err)
+	assert.Len(t, f.vendor.All(), 1)
+}
+
+func TestRunloopListPagesPastOthers(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, runloopModule, fake.Register)
+	p := f.load(t)
+	for range 5 {
+		_, err := f.vendor.Create("dbx_", "other", map[string]string{provider.LabelOwner: "o2"}, nil)
+		require.NoError(t, err)
+	}
+	sb, err := p.Create(t.Context(), createRequest(sessionA, nil))
+	require.NoError(t, err)
+	list, err := p.List(t.Context(), provider.Query{Owner: "o1"})
+	require.NoError(t, err)
+	require.Len(t, list, 1, "the one of this owner is on the third page")
+	assert.Equal(t, sb.Ref().ID, list[0].Ref.ID)
+	require.NoError(t, p.Destroy(t.Context(), sb.Ref()))
+	require.NoError(t, p.Destroy(t.Context(), sb.Ref()))
+	assert.Len(t, f.vendor.All(), 5, "nobody else's devbox was touched")
+}
+
+// There is no field for one command's secrets, so they are refused, and nothing
+// is sent.
+func TestRunloopRefusesRequestSecrets(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, runloopModule, fake.Register)
+	sb, err := f.load(t).Create(t.Context(), createRequest(sessionA, nil))
+	require.NoError(t, err)
+	before := len(f.vendor.Requests())
+	_, err = sb.Exec(t.Context(), provider.ExecRequest{
+		ID: "a", Args: []string{"true"}, Env: map[string]string{}, Stdin: provider.StdinNone, Stdout: discard, Stderr: discard,
+		Secrets: secret.NewEnv(map[string]secret.Value{"KEY": secret.FromString(canary)}),
+	})
+	require.ErrorIs(t, err, provider.ErrUnsupported)
+	assert.Len(t, f.vendor.Requests(), before)
+}
