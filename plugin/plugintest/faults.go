@@ -1,0 +1,123 @@
+package plugintest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sbxhost/sbxhost/abi"
+	"github.com/sbxhost/sbxhost/plugin/plugintest/fakevendor"
+	"github.com/sbxhost/sbxhost/provider"
+)
+
+// fault is one way for the vendor to misbehave, and what must come of it.
+type fault struct {
+	name   string
+	inject fakevendor.Fault
+	limit  time.Duration // of the operation; default opTimeout
+	// ok says whether an error has a code that tells the caller what to do. nil:
+	// any code will do.
+	ok   func(provider.Code) bool
+	want string
+}
+
+func retryable(c provider.Code) bool { return c.Retryable() }
+
+var faults = []fault{
+	{name: "401", inject: fakevendor.Fault{Kind: fakevendor.FaultStatus, Arg: "401"}, want: "PermissionDenied", ok: func(c provider.Code) bool { return c == provider.PermissionDenied }},
+	{name: "429", inject: fakevendor.Fault{Kind: fakevendor.FaultStatus, Arg: "429", Times: 1}, want: "one that may be retried", ok: retryable},
+	{name: "500", inject: fakevendor.Fault{Kind: fakevendor.FaultStatus, Arg: "500"}, want: "one that may be retried", ok: retryable},
+	{name: "503", inject: fakevendor.Fault{Kind: fakevendor.FaultStatus, Arg: "503"}, want: "one that may be retried", ok: retryable},
+	{name: "reset", inject: fakevendor.Fault{Kind: fakevendor.FaultReset}},
+	{name: "lost", inject: fakevendor.Fault{Kind: fakevendor.FaultLost, Times: 1}},
+	{name: "truncated", inject: fakevendor.Fault{Kind: fakevendor.FaultTruncated, Times: 1}},
+	{name: "oversized", inject: fakevendor.Fault{Kind: fakevendor.FaultOversized}},
+	{name: "redirect", inject: fakevendor.Fault{Kind: fakevendor.FaultRedirect, Arg: "http://127.0.0.1:1/elsewhere"}},
+	{name: "gzip", inject: fakevendor.Fault{Kind: fakevendor.FaultGzip}},
+	{name: "utf-16", inject: fakevendor.Fault{Kind: fakevendor.FaultUTF16}},
+	{name: "hang", inject: fakevendor.Fault{Kind: fakevendor.FaultHang}, limit: time.Second, want: "DeadlineExceeded or Unavailable", ok: func(c provider.Code) bool {
+		return c == provider.DeadlineExceeded || c == provider.Unavailable || c == provider.Lost
+	}},
+}
+
+// faults lets the vendor misbehave from the first request of each operation on.
+func (k *kit) faults(ctx context.Context) {
+	for _, a := range k.actions() {
+		for _, f := range faults {
+			k.check(ctx, "http/"+a.op.String()+"/"+f.name, "whatever the vendor answers, the operation ends in time with an error that says what to do, or with what it claims; nothing is orphaned or done twice", 90*time.Second, func(t *t) {
+				k.fault(t, a, f)
+			})
+		}
+	}
+}
+
+func (k *kit) fault(t *t, a action, f fault) {
+	if k.fake == nil {
+		t.leave(NotDeclared, "the plugin has no origins: it cannot reach a vendor")
+	}
+	s := &spy{fail: -1}
+	p := k.open(t, s.hooks(), nil, nil)
+	w := k.build(t, p, a)
+	var once sync.Once
+	injected := false
+	s.arm(a.op, -1, 0, func(name string) {
+		if name == "http_open" {
+			once.Do(func() {
+				if err := k.fake.inject(t.ctx, f.inject); err != nil {
+					t.errorf("%s", err)
+				}
+				injected = true
+			})
+		}
+	})
+	limit := f.limit
+	if limit == 0 {
+		limit = opTimeout
+	}
+	var lie string
+	var err error
+	took := within(t.ctx, limit, func(ctx context.Context) { lie, err = a.run(ctx, k, w) })
+	s.disarm()
+	k.calm(t.ctx)
+	defer k.tear(t, w)
+	if !injected {
+		t.leave(NotDeclared, "the operation makes no request")
+	}
+	if took > limit+5*time.Second {
+		t.errorf("it took %s, with a deadline of %s", took.Round(time.Millisecond), limit)
+	}
+	if why := broke(err); why != "" && err != errLost {
+		t.errorf("%s", why)
+		return
+	}
+	if err == nil {
+		if lie != "" {
+			t.errorf("the plugin claims that %s, and it is not so", lie)
+		}
+	} else if f.ok != nil && err != errLost && !f.ok(provider.CodeOf(err)) {
+		t.errorf("the error must be %s: %s", f.want, describeError(err))
+	}
+	k.doneOnce(t, a, w, err)
+	k.healthy(t, p)
+}
+
+// doneOnce checks what a command left behind: it ran at most once, and not at
+// all when the error says that nothing happened.
+func (k *kit) doneOnce(t *t, a action, w *world, err error) {
+	if a.op != abi.OpExec {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, opTimeout)
+	defer cancel()
+	o, rerr := sh(ctx, w.sb, "cat marks 2>/dev/null; :")
+	if rerr != nil {
+		t.errorf("the next command failed: %s", describeError(rerr))
+		return
+	}
+	switch {
+	case o.stdout != "" && o.stdout != "once":
+		t.errorf("the command ran more than once")
+	case o.stdout == "once" && err != nil && err != errLost && provider.AppliedOf(err) == provider.AppliedNo:
+		t.errorf("the command ran, and the error says that nothing happened")
+	}
+}
