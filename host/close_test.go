@@ -351,6 +351,15 @@ func TestReconcile(t *testing.T) {
 		assert.Equal(t, []string{s.ID()}, r.Providers[0].Pending)
 		recs, err := led.List(t.Context(), "owner")
 		require.NoError(t, err)
+		require.Len(t, recs, 1)
+		// Nor when it is to be removed.
+		recs[0].Phase = ledger.Retiring
+		require.NoError(t, led.Put(t.Context(), recs[0]))
+		r, err = h.Reconcile(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []string{s.ID()}, r.Providers[0].Pending)
+		recs, err = led.List(t.Context(), "owner")
+		require.NoError(t, err)
 		assert.Len(t, recs, 1)
 	})
 	t.Run("a sandbox whose create was not answered may still appear", func(t *testing.T) {

@@ -622,6 +622,22 @@ func TestProcess(t *testing.T) {
 		assert.Equal(t, "80x24\r\n", string(r.Stdout))
 		assert.True(t, r.Merged)
 	})
+	t.Run("a terminal can be resized", func(t *testing.T) {
+		t.Parallel()
+		e := newEnv(t)
+		s := e.create(t, ordinary())
+		p, err := s.Start(t.Context(), host.ExecRequest{Args: []string{"winch"}, TTY: true, Cols: 80, Rows: 24, LiveStdin: true, ID: "term"})
+		require.NoError(t, err)
+		assert.Equal(t, "term", p.ID())
+		for ev := range p.Events() {
+			if strings.Contains(string(ev.Data), "80x24") {
+				require.NoError(t, p.Resize(t.Context(), 100, 50))
+			}
+			if ev.Exit != nil {
+				assert.Contains(t, string(ev.Exit.Stdout), "100x50")
+			}
+		}
+	})
 	t.Run("Kill ends the whole tree and waits", func(t *testing.T) {
 		t.Parallel()
 		e := newEnv(t)

@@ -231,6 +231,9 @@ func TestResumeOfAnOrdinarySession(t *testing.T) {
 		again, err := e.Resume(t.Context(), host.ResumeRequest{State: state})
 		require.NoError(t, err)
 		assert.Same(t, s2, again, "a live session is returned as it is")
+		other := with(ordinary(), "GREETING", manifest.Entry{Literal: "other"})
+		_, err = e.Resume(t.Context(), host.ResumeRequest{State: state, Manifest: &other})
+		code(t, provider.Conflict, err)
 	})
 	t.Run("a sandbox that is gone is NotFound and not made again", func(t *testing.T) {
 		t.Parallel()
