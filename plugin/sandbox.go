@@ -593,14 +593,14 @@ func (p *Plugin) state(op string, ref provider.Ref) (*sandboxState, map[string]s
 		d.Root = p.roots[d.Session]
 	}
 	p.mu.Unlock()
-	for _, st := range kept {
-		if _, sandbox := st.snapshot(); sandbox == ref.ID {
-			return st, d.Labels, nil
-		}
-	}
 	sandbox := ref.ID
 	if sandbox == provider.NamePrefix+d.Session {
 		sandbox = "" // never named by the vendor
+	}
+	for _, st := range kept {
+		if _, have := st.snapshot(); have == sandbox {
+			return st, d.Labels, nil
+		}
 	}
 	q := provider.CreateRequest{SessionID: d.Session, Name: provider.NamePrefix + d.Session, Labels: d.Labels, Root: d.Root}
 	net, err := p.broker.Session(q, secret.Env{}, sandbox)
