@@ -331,10 +331,13 @@ func (p *Pool) acquire(c *Call) (*instance, error) {
 				return p.make(c.Context())
 			}
 			if victim := e.idle(p); victim != nil {
+				// Its place goes straight to us, so that nobody takes it
+				// in between.
+				victim.pool.live--
+				p.live++
 				e.mu.Unlock()
 				victim.close()
-				victim.pool.gone(1)
-				continue
+				return p.make(c.Context())
 			}
 		}
 		wake := e.wake
@@ -522,7 +525,7 @@ func (e *Engine) step() bool {
 			p.calls.Done()
 			return true
 		}
-		if p.short() && p.live < p.opts.MaxInstances && e.live < e.cfg.MaxInstances {
+		if e.waiters == 0 && p.short() && p.live < p.opts.MaxInstances && e.live < e.cfg.MaxInstances {
 			e.live++
 			p.live++
 			p.calls.Add(1)
