@@ -247,6 +247,20 @@ func TestCreateFailures(t *testing.T) {
 		code(t, provider.NotGranted, err)
 		e.untouched(t)
 	})
+	t.Run("a removal that hangs does not hold up the next create for long", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			e := newEnv(t)
+			s := e.create(t, ordinary())
+			e.fake.SetHooks(fake.Fail(fake.MethodDestroy, provider.Unavailable))
+			require.Error(t, s.Close(t.Context()))
+			e.fake.SetHooks(fake.Hang(fake.MethodDestroy))
+			begun := time.Now()
+			e.create(t, ordinary())
+			assert.LessOrEqual(t, time.Since(begun), 10*time.Second+2*host.AnswerGrace)
+			e.fake.SetHooks(fake.Hooks{})
+		})
+	})
 	t.Run("a lost answer is adopted when the sandbox runs", func(t *testing.T) {
 		t.Parallel()
 		e := newEnv(t, granted)

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/sbxhost/sbxhost/ledger"
 	"github.com/sbxhost/sbxhost/provider"
@@ -30,10 +31,15 @@ func (h *Host) keepDeferred(ctx context.Context, attempt string) {
 	h.mu.Unlock()
 }
 
+// retryPatience is how long an operation spends on what others left.
+const retryPatience = 10 * time.Second
+
 // retryDeferred tries again to remove what earlier operations could not, on one
 // provider. Failures stay in the ledger. It is called when the provider is about
 // to be used anyway, never before.
 func (h *Host) retryDeferred(ctx context.Context, reg *registration) {
+	ctx, cancel := context.WithTimeout(ctx, retryPatience)
+	defer cancel()
 	h.mu.Lock()
 	var attempts []string
 	for a := range h.deferred {
