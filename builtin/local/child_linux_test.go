@@ -26,10 +26,10 @@ import (
 // binary again in one of these roles.
 const (
 	roleVariable  = "SBXHOST_TEST_ROLE"
-	roleHost      = "host"      // makes a sandbox with processes, reports, waits
-	roleFallback  = "fallback"  // chooses a level where namespaces are refused
-	roleNothing   = "nothing"   // … and Landlock too
-	roleUndumped  = "undumped"  // has made itself unreadable
+	roleHost      = "host"     // makes a sandbox with processes, reports, waits
+	roleFallback  = "fallback" // chooses a level where namespaces are refused
+	roleNothing   = "nothing"  // … and Landlock too
+	roleUndumped  = "undumped" // has made itself unreadable
 	dirVariable   = "SBXHOST_TEST_DIR"
 	wordVariable  = "SBXHOST_TEST_WORD"
 	levelVariable = "SBXHOST_TEST_LEVEL"

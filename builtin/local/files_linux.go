@@ -43,7 +43,7 @@ func (fsys *files) with(ctx context.Context, op, name string, f func(root int) e
 	if err != nil {
 		return fileProblem(op, name, err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	raw := int(root.Fd())
 	err = fsys.s.asUser(func() error { return f(raw) })
 	if err == nil {
@@ -176,7 +176,7 @@ func (fsys *files) Open(ctx context.Context, name string) (io.ReadCloser, provid
 }
 
 type fileReader struct {
-	ctx  context.Context //nolint:containedctx // the contract: ctx covers the whole read
+	ctx  context.Context // the contract: ctx covers the whole read
 	f    *os.File
 	name string
 }
@@ -186,7 +186,7 @@ func (r *fileReader) Read(p []byte) (int, error) {
 		return 0, ctxProblem("files.open", r.name, err, provider.AppliedNo)
 	}
 	n, err := r.f.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = fileProblem("files.open", r.name, err)
 	}
 	return n, err
@@ -245,7 +245,7 @@ func (fsys *files) Write(ctx context.Context, name string, content io.Reader, op
 func finalName(root int, name string) (string, *unix.Stat_t, error) {
 	for range maxLinks {
 		fd, err := beneath(root, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
-		if err == unix.ENOENT {
+		if errors.Is(err, unix.ENOENT) {
 			return name, nil, nil
 		}
 		if err != nil {
@@ -292,7 +292,7 @@ func replace(dir int, name string, mode uint32, fill func(io.Writer) error) erro
 		return err
 	}
 	f := os.NewFile(uintptr(fd), "file")
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	remove := func(err error) error {
 		_ = unix.Unlinkat(dir, tmp, 0)
 		return err
@@ -321,7 +321,7 @@ func replace(dir int, name string, mode uint32, fill func(io.Writer) error) erro
 }
 
 type ctxReader struct {
-	ctx context.Context //nolint:containedctx // lives for one call
+	ctx context.Context // lives for one call
 	r   io.Reader
 }
 
@@ -336,7 +336,7 @@ func (r *ctxReader) Read(p []byte) (int, error) {
 // O_PATH one.
 func makeDirs(root int, name string, mode uint32) (int, error) {
 	fd, err := beneath(root, name, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != unix.ENOENT {
+	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
 	at, err := makeDirs(root, path.Dir(name), 0o755)
@@ -345,7 +345,7 @@ func makeDirs(root int, name string, mode uint32) (int, error) {
 	}
 	defer unix.Close(at)
 	err = unix.Mkdirat(at, path.Base(name), 0o700)
-	if err != nil && err != unix.EEXIST {
+	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, err
 	}
 	made := err == nil

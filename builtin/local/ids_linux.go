@@ -17,7 +17,7 @@ func unprivilegedIDs() idRange {
 	wanted := []idRange{{0x10000000, 1 << 24}, {165536, 1 << 20}, {40000, 20000}}
 	mapped := [][2]uint64{}
 	if f, err := os.Open("/proc/self/uid_map"); err == nil {
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		for s := bufio.NewScanner(f); s.Scan(); {
 			var in, out, n uint64
 			if _, err := fmt.Sscan(s.Text(), &in, &out, &n); err == nil {

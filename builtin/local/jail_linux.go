@@ -48,7 +48,7 @@ func (p *Provider) startJail(ctx context.Context, cfg *wire.Config, network bool
 		_ = theirs.Close()
 		return nil, err
 	}
-	defer null.Close()
+	defer func() { _ = null.Close() }()
 	flags := uintptr(unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP)
 	if !network {
 		flags |= unix.CLONE_NEWNET
@@ -174,7 +174,7 @@ func (j *jail) exec(ctx context.Context, req shim.Request) (*shim.Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
+	defer func() { _ = theirs.Close() }()
 	req.HandOver = func() error {
 		return j.control.WriteFiles(wire.Append(nil, wire.NewExec, nil), theirs)
 	}

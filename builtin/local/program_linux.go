@@ -61,7 +61,7 @@ func (p *program) runs() bool {
 	if err != nil {
 		return false
 	}
-	defer null.Close()
+	defer func() { _ = null.Close() }()
 	proc, err := os.StartProcess(p.path, []string{"sbx-shim"}, &os.ProcAttr{Files: []*os.File{null, null, null}, Env: []string{}})
 	if err != nil {
 		return false

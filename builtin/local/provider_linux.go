@@ -132,7 +132,7 @@ func stateDir(dir string) (string, error) {
 		default:
 			dir = filepath.Join(os.TempDir(), "sbxhost-local-"+itoa(os.Geteuid()))
 		}
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := os.MkdirAll(dir, 0o700); err != nil { //nolint:gosec // the operator's own environment names it
 			dir = filepath.Join(os.TempDir(), "sbxhost-local-"+itoa(os.Geteuid()))
 		}
 	}
@@ -140,7 +140,7 @@ func stateDir(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil { //nolint:gosec // the operator names it
 		return "", err
 	}
 	// Links in the path are the user's affair; the directory itself must be

@@ -150,7 +150,7 @@ func heldElsewhere(dir string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
 		return errors.Is(err, unix.EWOULDBLOCK)
 	}
@@ -167,7 +167,7 @@ func checkPrivate(dir string) error {
 		return errors.New(dir + " is not a directory of this user")
 	}
 	if st.Mode&0o077 != 0 {
-		return os.Chmod(dir, 0o700)
+		return os.Chmod(dir, 0o700) //nolint:gosec // the operator names it
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func readNames(dir int) ([]string, error) {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), "directory")
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}

@@ -430,7 +430,7 @@ func TestTimeoutKills(t *testing.T) {
 func TestStartIsCancelled(t *testing.T) {
 	t.Parallel()
 	r, w := io.Pipe()
-	defer w.Close()
+	t.Cleanup(func() { _ = w.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := shim.Start(ctx, &pipeConn{r, io.Discard}, shim.Request{Setup: setup(t), Args: []string{"true"}})

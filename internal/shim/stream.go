@@ -62,7 +62,7 @@ func (p *pump) ended() {
 func (p *pump) run(out sink) {
 	buf := make([]byte, 64<<10)
 	finish := sync.OnceFunc(func() { close(p.done) })
-	defer p.f.Close()
+	defer func() { _ = p.f.Close() }()
 	defer finish()
 	for {
 		n, err := p.f.Read(buf)

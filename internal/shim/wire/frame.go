@@ -235,7 +235,7 @@ func (r *Reader) Next() (Frame, error) {
 			r.buf = make([]byte, MaxChunk+HeaderSize) // a stream of output: larger reads
 		}
 		if n == 0 && err != nil {
-			if err == io.EOF && r.d.Buffered() > 0 {
+			if errors.Is(err, io.EOF) && r.d.Buffered() > 0 {
 				err = io.ErrUnexpectedEOF
 			}
 			return Frame{}, err

@@ -168,10 +168,11 @@ func attach(tree int, isFile bool, target string) error {
 
 // mask makes a file read as empty.
 func mask(path string) error {
-	if _, err := os.Lstat(path); err != nil {
-		return nil
+	err := unix.Mount("dev/null", path, "", unix.MS_BIND, "")
+	if err == unix.ENOENT {
+		err = nil // not every kernel has it
 	}
-	return unix.Mount("dev/null", path, "", unix.MS_BIND, "")
+	return err
 }
 
 // rel turns an absolute path into one below the root under construction.

@@ -17,7 +17,6 @@ func (s *supervisor) reap() {
 	var batch []death
 	for {
 		batch = batch[:0]
-		none := false
 		var ws unix.WaitStatus
 		pid, err := unix.Wait4(-1, &ws, 0, nil)
 		for err == nil && pid > 0 {
@@ -27,7 +26,7 @@ func (s *supervisor) reap() {
 			}
 			pid, err = unix.Wait4(-1, &ws, unix.WNOHANG, nil)
 		}
-		none = err == unix.ECHILD
+		none := err == unix.ECHILD
 		s.mu.Lock()
 		for _, d := range batch {
 			if e := s.byPID[d.pid]; e != nil && !e.exited {

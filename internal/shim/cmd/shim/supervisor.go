@@ -17,8 +17,7 @@ type supervisor struct {
 	cfg     wire.Config
 	confine confinement
 	nullFD  int
-	threads uint64 // of the supervisor itself, at start
-	control int    // a jail's control socket, or -1
+	control int // a jail's control socket, or -1
 
 	mu    sync.Mutex
 	execs []*exec

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"strconv"
 	"time"
 
@@ -33,12 +34,12 @@ func (s *supervisor) members(e *exec) []int {
 			continue
 		}
 		n, err := unix.Readlink("/proc/"+strconv.Itoa(pid)+"/ns/uts", b[:])
-		switch {
-		case err == nil:
+		switch err {
+		case nil:
 			if string(b[:n]) == e.tag {
 				out = append(out, pid)
 			}
-		case err == unix.EACCES || err == unix.EPERM:
+		case unix.EACCES, unix.EPERM:
 			// It made itself unreadable, by running a program that it may
 			// execute but not read. Then it belongs to whatever is killed.
 			if p, ok := stat(pid); ok && !p.zombie {
@@ -66,7 +67,7 @@ func pids() []int {
 			return out
 		}
 		for off := 0; off < n; {
-			reclen := int(buf[off+16]) | int(buf[off+17])<<8
+			reclen := int(binary.NativeEndian.Uint16(buf[off+16:]))
 			name := buf[off+19 : off+reclen]
 			pid := 0
 			for _, c := range name {
