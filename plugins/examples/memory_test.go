@@ -26,7 +26,9 @@ func TestMemoryProvider(t *testing.T) {
 			Exit: func(code int) providertest.Command {
 				return providertest.Command{Args: []string{map[int]string{0: "true", 1: "false"}[code]}}
 			},
-			Print: func(stdout, _ string) providertest.Command { return providertest.Command{Args: []string{"echo", stdout}} },
+			Print: func(stdout, _ string) providertest.Command {
+				return providertest.Command{Args: []string{"echo", stdout}}
+			},
 		},
 		CannotList: true, NoRequestSecrets: true,
 		Only: []string{"describe/", "lifecycle/ready", "lifecycle/ref", "create/adopts", "create/conflict", "list/", "destroy/twice", "exec/not-found"},

@@ -1,0 +1,118 @@
+//! flymachines is a sealed provider plugin for Fly Machines.
+//!
+//! Fly's exec is one request that answers when the command has ended, with its
+//! output in the answer; the host takes the output out before this code sees it.
+
+use sbx::generated::{E_NETWORK, OP_PAUSE, OP_RESUME};
+use sbx::{status_error, Call, Error, Object, Provider, Request, Value};
+
+struct Machines;
+
+sbx::serve!(Machines);
+
+/// Fly's machine states. One that is not known is not terminal.
+fn state(s: &str) -> &'static str {
+    match s {
+        "started" => "running",
+        "created" | "starting" | "replacing" => "pending",
+        "suspending" | "suspended" => "paused",
+        "stopping" | "stopped" => "stopped",
+        "destroying" | "destroyed" => "gone",
+        _ => "unknown",
+    }
+}
+
+/// Waits until the machine has reached a state; false when that takes longer than
+/// one request may.
+fn wait(c: &Call, until: &str) -> Result<bool, Error> {
+    let mut q = Request::route("wait");
+    q.query = vec![("state", String::from(until))];
+    let resp = match c.send(&q) {
+        Err(e) if e.errno == E_NETWORK => return Ok(false),
+        other => other?,
+    };
+    if resp.status == 408 || resp.status == 504 {
+        return Ok(false);
+    }
+    status_error("wait for machine", resp.status)?;
+    Ok(true)
+}
+
+fn change(c: &Call, route: &str, until: &str) -> Result<String, Error> {
+    c.json("change machine", &Request::route(route))?;
+    while !wait(c, until)? {
+        c.sleep(200)?;
+    }
+    Ok(Object::new().done())
+}
+
+impl Provider for Machines {
+    fn create(&self, c: &Call, _: &Value) -> Result<String, Error> {
+        c.json("create machine", &Request::route("create"))?;
+        // A machine that is slow is left to the host's polling.
+        let state = if wait(c, "started").unwrap_or(false) { "running" } else { "pending" };
+        Ok(Object::new().text("state", state).int("pollMs", 500).done())
+    }
+
+    fn status(&self, c: &Call, _: &Value) -> Result<String, Error> {
+        let v = c.json("get machine", &Request::route("get"))?;
+        Ok(Object::new().text("state", state(v.get(&["state"]).text())).int("pollMs", 500).done())
+    }
+
+    fn destroy(&self, c: &Call, _: &Value) -> Result<String, Error> {
+        let resp = c.send(&Request::route("destroy"))?;
+        if resp.status != 404 {
+            status_error("destroy machine", resp.status)?;
+        }
+        Ok(Object::new().done())
+    }
+
+    fn list(&self, c: &Call, _: &Value) -> Result<String, Error> {
+        let v = c.json("list machines", &Request::route("list"))?;
+        let mut items = String::from("[");
+        for m in v.items() {
+            let state = state(m.get(&["state"]).text());
+            if state == "gone" {
+                continue;
+            }
+            if items.len() > 1 {
+                items.push(',');
+            }
+            let item = Object::new()
+                .text("sandbox", m.get(&["id"]).text())
+                .text("name", m.get(&["name"]).text())
+                .value("labels", m.get(&["config", "metadata"]))
+                .text("state", state);
+            items.push_str(&item.done());
+        }
+        items.push(']');
+        Ok(Object::new().raw("items", &items).done())
+    }
+
+    fn exec(&self, c: &Call, _: &Value) -> Result<String, Error> {
+        let resp = c.send(&Request::route("exec"))?;
+        if resp.status == 408 || resp.status == 504 {
+            return Ok(Object::new().text("status", "timed_out").done());
+        }
+        status_error("run command", resp.status)?;
+        let v = resp.json()?;
+        let code = v.get(&["exit_code"]);
+        if !code.exists() {
+            return Ok(Object::new().text("status", "lost").done());
+        }
+        // A signal is told as 128 and its number, or as a negative number.
+        Ok(match code.int() {
+            137 | -9 => Object::new().text("status", "signaled").text("signal", "KILL").done(),
+            143 | -15 => Object::new().text("status", "signaled").text("signal", "TERM").done(),
+            n => Object::new().text("status", "exited").int("exitCode", n).done(),
+        })
+    }
+
+    fn other(&self, c: &Call, op: i32, _: &Value) -> Result<String, Error> {
+        match op {
+            OP_PAUSE => change(c, "suspend", "suspended"),
+            OP_RESUME => change(c, "start", "started"),
+            _ => Err(Error::unsupported("this operation")),
+        }
+    }
+}
