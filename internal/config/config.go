@@ -27,6 +27,50 @@ type Config struct {
 	Redact        Redact   `json:"redact"`
 	Limits        Limits   `json:"limits"`
 	Log           Log      `json:"log"`
+	// Plugins are provider plugins by name, which is the name in their manifest
+	// and what --provider takes.
+	Plugins map[string]Plugin `json:"plugins"`
+	// PluginsLock is the file with the approvals; "" is plugins.lock beside the
+	// configuration.
+	PluginsLock string `json:"pluginsLock"`
+	// PluginsCache keeps compiled plugins; "" is
+	// $XDG_CACHE_HOME/sbxhost/plugins.
+	PluginsCache string `json:"pluginsCache"`
+}
+
+// Plugin configures one provider plugin. It is used only if its file is the
+// approved one.
+type Plugin struct {
+	// Path is the .wasm file. A relative one is relative to the configuration.
+	Path string `json:"path"`
+	// Credentials say where each of the plugin's credentials comes from. The
+	// plugin never sees them.
+	Credentials map[string]Source `json:"credentials"`
+	// Settings are values for the manifest's config fields, as text.
+	Settings map[string]string `json:"settings"`
+	// Origins set or replace where the plugin's requests go.
+	Origins map[string]Origin `json:"origins"`
+	// AllowPluginDriven lets a plugin-driven plugin be given references. It
+	// could obtain their values.
+	AllowPluginDriven bool `json:"allowPluginDriven"`
+}
+
+// Source names where a value comes from. It holds none.
+type Source struct {
+	Type string `json:"type"` // process_env
+	Name string `json:"name"` // of the variable
+}
+
+// SourceProcessEnv is the one type of Source: a variable of sbxhost's own
+// environment.
+const SourceProcessEnv = "process_env"
+
+// Origin is what the operator says about one origin of a plugin.
+type Origin struct {
+	URL string `json:"url"`
+	// AllowPrivate permits loopback, private and link-local addresses, and plain
+	// HTTP to them.
+	AllowPrivate bool `json:"allowPrivate"`
 }
 
 // Local configures the local provider.
@@ -112,6 +156,9 @@ func (c Config) validate(at func(pointer string) Position) error {
 			}
 		}
 	}
+	if err := c.validatePlugins(fail); err != nil {
+		return err
+	}
 	switch {
 	case c.Log.Level != "" && !slices.Contains(LogLevels, c.Log.Level):
 		return fail("/log/level", "must be one of %v", LogLevels)
@@ -148,4 +195,9 @@ func (c *Config) resolve(dir string) {
 		c.Local.ReadOnlyPaths[i] = abs(p)
 	}
 	c.Local.StateDir = abs(c.Local.StateDir)
+	for name, p := range c.Plugins {
+		p.Path = abs(p.Path)
+		c.Plugins[name] = p
+	}
+	c.PluginsLock, c.PluginsCache = abs(c.PluginsLock), abs(c.PluginsCache)
 }

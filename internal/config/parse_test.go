@@ -37,6 +37,17 @@ limits:
   execTimeout: 5m
   maxOutput: 1048576
 log: {level: debug, format: json}
+plugins:
+  e2b:
+    path: e2b.wasm
+    credentials:
+      apiKey: {type: process_env, name: E2B_API_KEY}
+    settings: {template: base}
+    origins:
+      api: {url: "https://api.example.com", allowPrivate: true}
+    allowPluginDriven: true
+pluginsLock: locks/plugins.lock
+pluginsCache: /var/cache/plugins
 `
 
 func TestParseFull(t *testing.T) {
@@ -53,6 +64,12 @@ func TestParseFull(t *testing.T) {
 		Redact: config.Redact{MinLength: 6, Idle: 50 * time.Millisecond},
 		Limits: config.Limits{Live: 10, Pending: 2, Execs: 8, RequestSecrets: 100, ExecTimeout: 5 * time.Minute, MaxOutput: 1 << 20},
 		Log:    config.Log{Level: "debug", Format: "json"},
+		Plugins: map[string]config.Plugin{"e2b": {
+			Path: "e2b.wasm", Credentials: map[string]config.Source{"apiKey": {Type: "process_env", Name: "E2B_API_KEY"}},
+			Settings: map[string]string{"template": "base"},
+			Origins:  map[string]config.Origin{"api": {URL: "https://api.example.com", AllowPrivate: true}}, AllowPluginDriven: true,
+		}},
+		PluginsLock: "locks/plugins.lock", PluginsCache: "/var/cache/plugins",
 	}, c)
 }
 
@@ -106,6 +123,15 @@ var refused = []struct {
 	path      string
 	message   string // a part of it
 }{
+	{"plugin name", "plugins: {E2B: {path: x.wasm}}\n", 1, 16, "/plugins/E2B", "lower-case"},
+	{"plugin without a path", "plugins:\n  e2b: {settings: {a: b}}\n", 2, 8, "/plugins/e2b", "path: e2b.wasm"},
+	{"plugin's unknown key", "plugins:\n  e2b: {path: x, allowPluginDrivn: true}\n", 2, 18, "/plugins/e2b", `did you mean "allowPluginDriven"?`},
+	{"credential's type", "plugins:\n  e2b:\n    path: x\n    credentials:\n      k: {type: file, name: A}\n", 5, 11, "/plugins/e2b/credentials/k/type", "must be process_env"},
+	{"credential without a name", "plugins:\n  e2b:\n    path: x\n    credentials:\n      k: {type: process_env}\n", 5, 10, "/plugins/e2b/credentials/k", "must name a variable"},
+	{"credential as text", "plugins:\n  e2b:\n    path: x\n    credentials: {k: s3cr3t-canary-value}\n", 4, 22, "/plugins/e2b/credentials/k", "must be a mapping of type, name"},
+	{"value for a name", "plugins:\n  e2b:\n    path: x\n    credentials:\n      k: {type: process_env, name: 's3cr3t canary=value'}\n", 5, 30, "/plugins/e2b/credentials/k/name", "never a value"},
+	{"origin without url", "plugins:\n  e2b:\n    path: x\n    origins: {api: {allowPrivate: true}}\n", 4, 20, "/plugins/e2b/origins/api", "must have a url"},
+	{"number as setting", "plugins:\n  e2b:\n    path: x\n    settings: {n: 5}\n", 4, 19, "/plugins/e2b/settings/n", "must be text"},
 	{"typo", "local:\n  allowNetwrok: true\n", 2, 3, "/local", `unknown key "allowNetwrok"; did you mean "allowNetwork"?`},
 	{"case is not folded", "Local: {}\n", 1, 1, "", `did you mean "local"?`},
 	{"misplaced", "allowNetwork: true\n", 1, 1, "", `it belongs under /local`},
