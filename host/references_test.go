@@ -412,8 +412,9 @@ func TestAuthority(t *testing.T) {
 		e.fake.Forget()
 		host.SetManifest(s, with(protected(), "SECOND", ref("OTHER")))
 		_, err := s.State(t.Context())
-		// The transport was never chosen, so the session could not deliver any.
-		code(t, provider.Unsupported, err)
+		code(t, provider.NotGranted, err)
+		assert.ErrorContains(t, err, "TOKEN")
+		assert.ErrorContains(t, err, "SECOND")
 		e.untouched(t)
 		host.SetManifest(s, ordinary())
 	})
