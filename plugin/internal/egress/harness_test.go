@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -284,3 +285,5 @@ func meta(route, rest string) string { return fmt.Sprintf(`{"route":%q%s}`, rout
 func (w *world) creds() map[string]secret.Value {
 	return map[string]secret.Value{"key": secret.FromString(credential)}
 }
+
+var quiet = log.New(io.Discard, "", 0)
