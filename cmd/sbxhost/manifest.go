@@ -136,7 +136,7 @@ func (a *app) readInput(name string) (data []byte, shown, dir string, err error)
 		if err != nil {
 			return nil, "", "", fmt.Errorf("read manifest: %w", err)
 		}
-		defer f.Close() //nolint:errcheck // only read from
+		defer f.Close()
 		in, dir = f, filepath.Dir(name)
 	}
 	data, err = io.ReadAll(io.LimitReader(in, manifest.MaxJSON+1))

@@ -70,7 +70,7 @@ func read(path, why string, must bool) (Loaded, error) {
 		}
 		return Loaded{}, fmt.Errorf("read configuration (%s): %w", why, err)
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
 	if err != nil {
 		return Loaded{}, fmt.Errorf("read configuration (%s): %w", why, err)

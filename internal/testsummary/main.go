@@ -15,7 +15,7 @@ func main() {
 	flag.Parse()
 	s := newSummary(os.Stdout, *verbose)
 	if err := s.read(os.Stdin); err != nil {
-		os.Stderr.WriteString("testsummary: " + err.Error() + "\n") //nolint:errcheck // nowhere left to report it
+		_, _ = os.Stderr.WriteString("testsummary: " + err.Error() + "\n")
 		os.Exit(2)
 	}
 	if !s.finish(*failOnSkip) {
