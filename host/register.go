@@ -21,6 +21,7 @@ type ProviderInfo struct {
 type registration struct {
 	name    string
 	trusted bool
+	plugin  bool // see RegisterPlugin
 	desc    provider.Description
 	// provider is what was registered, behind deadlines.
 	provider provider.Provider

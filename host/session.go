@@ -207,7 +207,7 @@ func (s *Session) authority(ctx context.Context, op string) error {
 	if len(pairs) == 0 {
 		return nil
 	}
-	if !s.reg.trusted {
+	if !s.reg.receives() {
 		return refusal(provider.Unsupported, op, "provider "+s.reg.name+" cannot be given references", "")
 	}
 	now, err := s.h.effective(s.run)

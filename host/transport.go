@@ -20,7 +20,7 @@ const (
 // most exposing. It never takes another one than was asked for.
 func (r *registration) choose(op string, want Transport) (provider.TransportInfo, error) {
 	none := provider.TransportInfo{}
-	if !r.trusted {
+	if !r.trusted && !r.plugin {
 		return none, refusal(provider.Unsupported, op,
 			"provider "+r.name+" is registered as untrusted and cannot be given references", "use a trusted provider, or leave the references out")
 	}
