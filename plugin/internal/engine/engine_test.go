@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,6 +102,9 @@ func hostModules() []engine.HostModule {
 		}),
 		fn("boom", 0, func(*engine.Call, []uint64) error { panic("host panic with canary-7f3a") }),
 		fn("wait", 0, func(c *engine.Call, stack []uint64) error {
+			if inside, ok := c.State.(*atomic.Int32); ok {
+				inside.Add(1)
+			}
 			<-c.Context().Done()
 			stack[0] = 0
 			return nil

@@ -614,10 +614,3 @@ func (p *Pool) Prewarm(n int) error {
 	}
 	return nil
 }
-
-// Busy is the number of instances that are running a call, being made or reset.
-func (p *Pool) Busy() int {
-	p.engine.mu.Lock()
-	defer p.engine.mu.Unlock()
-	return p.live - len(p.ready) - len(p.used)
-}

@@ -194,13 +194,14 @@ func TestInstancesAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
+	var inside atomic.Int32
 	for range 2 {
 		wg.Go(func() {
-			_, err := p.Call(ctx, 0, nil)
+			_, err := p.Call(ctx, 0, &inside)
 			assert.ErrorIs(t, err, context.Canceled)
 		})
 	}
-	require.Eventually(t, func() bool { return p.Busy() == 2 && other.Idle() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return inside.Load() == 2 }, 10*time.Second, time.Millisecond)
 	_, err = other.CallTimeout(context.Background(), 0, nil, 50*time.Millisecond)
 	var deadline *engine.Deadline
 	require.ErrorAs(t, err, &deadline, "waits for an instance, no longer than it may")
@@ -217,11 +218,12 @@ func TestClose(t *testing.T) {
 	twin := load(t, e, blocker().Bytes(), engine.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
+	var inside atomic.Int32
 	go func() {
-		_, err := p.Call(ctx, 0, nil)
+		_, err := p.Call(ctx, 0, &inside)
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return p.Busy() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return inside.Load() == 1 }, 10*time.Second, time.Millisecond)
 	closed := make(chan struct{})
 	go func() { p.Close(); close(closed) }()
 	select {
