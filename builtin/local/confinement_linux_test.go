@@ -114,7 +114,9 @@ func TestValuesAreNowhereElse(t *testing.T) {
 		require.NoError(t, proc.Kill(t.Context(), 0))
 		ref, err := provider.EncodeRef(sb.Ref())
 		require.NoError(t, err)
-		assert.NotContains(t, string(ref)+fmt.Sprintf("%+v %#v", sb, proc), value)
+		status, err := sb.Status(t.Context())
+		require.NoError(t, err)
+		assert.NotContains(t, string(ref)+fmt.Sprintf("%+v %+v", status, p.Describe()), value)
 	})
 }
 
