@@ -287,3 +287,5 @@ func (w *world) creds() map[string]secret.Value {
 }
 
 var quiet = log.New(io.Discard, "", 0)
+
+func errorsAs(err error, d **egress.Denied) bool { return errors.As(err, d) }
