@@ -31,20 +31,22 @@ type registration struct {
 // call is what trust is; it lasts as long as the host. The provider's Describe
 // is called once. AlreadyExists when the name is taken.
 func (h *Host) RegisterTrusted(name string, p provider.Provider) error {
-	return h.register(name, p, true)
+	return h.register(registration{name: name, trusted: true}, p)
 }
 
 // Register registers a provider that is never given protected values: a
 // manifest with references is refused before the provider is touched, whatever
 // transports it declares.
 func (h *Host) Register(name string, p provider.Provider) error {
-	return h.register(name, p, false)
+	return h.register(registration{name: name}, p)
 }
 
 var providerName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
-func (h *Host) register(name string, p provider.Provider, trusted bool) error {
+// register adds a registration, whose description and provider it fills in.
+func (h *Host) register(r registration, p provider.Provider) error {
 	const op = "register"
+	name := r.name
 	if !providerName.MatchString(name) {
 		return invalid(op, "the provider's name must be 1 to 63 lower-case letters, digits, dots, dashes or underscores", "")
 	}
@@ -63,8 +65,8 @@ func (h *Host) register(name string, p provider.Provider, trusted bool) error {
 	if _, taken := h.providers[name]; taken {
 		return refusal(provider.AlreadyExists, op, "provider "+name+" is registered", "use another name")
 	}
-	h.providers[name] = &registration{name: name, trusted: trusted, desc: desc,
-		provider: deadlines{inner: p, create: h.limits.CreateTimeout, call: h.limits.CallTimeout}}
+	r.desc, r.provider = desc, deadlines{inner: p, create: h.limits.CreateTimeout, call: h.limits.CallTimeout}
+	h.providers[name] = &r
 	return nil
 }
 

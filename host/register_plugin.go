@@ -15,13 +15,7 @@ func (h *Host) RegisterPlugin(name string, p *plugin.Plugin) error {
 	if p == nil {
 		return invalid("register", "plugin "+shown(name)+" is nil", "")
 	}
-	if err := h.register(name, p, false); err != nil {
-		return err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.providers[name].plugin = true
-	return nil
+	return h.register(registration{name: name, plugin: true}, p)
 }
 
 // receives reports whether a provider may be given protected values: a trusted
