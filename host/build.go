@@ -18,7 +18,7 @@ func (p *plan) build(ctx context.Context, fill func(context.Context, provider.Sa
 	if err != nil {
 		return nil, err
 	}
-	led := &ledgered{Provider: p.reg.provider, ledger: p.h.ledger, now: p.h.clock, record: rec, still: p.release}
+	led := &ledgered{Provider: p.reg.provider, ledger: p.h.ledger, now: p.h.clock, record: rec, still: p.release, checkRef: p.checkRef}
 	p.h.setBusy(p.attempt, true)
 	defer p.h.setBusy(p.attempt, false)
 

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sbxhost/sbxhost/ledger"
@@ -18,6 +19,8 @@ type ledgered struct {
 	now    func() time.Time
 	// still confirms that Create may go on, once the intent is recorded.
 	still func() error
+	// checkRef refuses a ref that must not be kept; nil keeps any.
+	checkRef func(provider.Ref) error
 
 	record ledger.Record // its Phase and Ref change; used by one operation at a time
 }
@@ -32,7 +35,20 @@ func (l *ledgered) Create(ctx context.Context, req provider.CreateRequest) (prov
 		_ = l.ledger.Delete(context.WithoutCancel(ctx), l.record.Attempt)
 		return nil, &stopped{err}
 	}
+	var during sync.Mutex // a provider that was given up may still be at work
+	over := false
+	req.Checkpoint = func(ref provider.Ref) error {
+		during.Lock()
+		defer during.Unlock()
+		if over {
+			return refusal(provider.FailedPrecondition, "checkpoint", "the create was given up", "remove what was made")
+		}
+		return l.checkpoint(ctx, ref)
+	}
 	sb, err := l.Provider.Create(ctx, req)
+	during.Lock()
+	over = true
+	during.Unlock()
 	if err != nil {
 		if sb, err = l.settle(ctx, err); err != nil {
 			return nil, err
@@ -40,6 +56,24 @@ func (l *ledgered) Create(ctx context.Context, req provider.CreateRequest) (prov
 	}
 	l.record.Ref = sb.Ref()
 	return sb, nil
+}
+
+// checkpoint makes a ref durable while its sandbox is still being made. Its
+// error makes the provider stop and remove what there is.
+func (l *ledgered) checkpoint(ctx context.Context, ref provider.Ref) error {
+	if l.checkRef != nil {
+		if err := l.checkRef(ref); err != nil {
+			return err
+		}
+	}
+	before := l.record.Ref
+	l.record.Ref = ref
+	// The sandbox exists whatever became of the caller.
+	if err := l.put(context.WithoutCancel(ctx), ledger.Intent); err != nil {
+		l.record.Ref = before
+		return err
+	}
+	return nil
 }
 
 // stopped is an error of the host's own, found before the provider was asked.
@@ -112,7 +146,7 @@ func (l *ledgered) settle(ctx context.Context, cause error) (provider.Sandbox, e
 			return nil, cause
 		}
 	}
-	if len(found) == 0 && mayStillCome(code) {
+	if len(found) == 0 && (mayStillCome(code) || l.record.Ref.ID != "") {
 		l.failed(after, cause)
 		return nil, cause
 	}
