@@ -167,6 +167,14 @@ func (s *Sandbox) Start(id string, argv []string, dir string, env map[string]str
 	return c, input, nil
 }
 
+// Look counts how often the sandbox's state was asked for.
+func (s *Sandbox) Look() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Polls++
+	return s.Polls
+}
+
 // Command returns a command by id.
 func (s *Sandbox) Command(id string) (*Command, bool) {
 	s.mu.Lock()
