@@ -19,7 +19,7 @@ func Command() string {
 	if strings.Contains(filepath.ToSlash(exe), "/go-build") {
 		// go run removes its binary when it ends.
 		if src := sources(); src != "" {
-			return "go run -C " + quote(src) + " ./cmd/sbxhost"
+			return fromSource(src)
 		}
 		return "sbxhost"
 	}
@@ -28,6 +28,8 @@ func Command() string {
 	}
 	return quote(exe)
 }
+
+func fromSource(src string) string { return "go run -C " + quote(src) + " ./cmd/sbxhost" }
 
 func same(a, b string) bool {
 	x, err := os.Stat(a)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -36,19 +37,30 @@ type Options struct {
 	// Command is how the new Makefile calls sbxhost, as shell words. Default:
 	// what Command returns.
 	Command string
+	// Source is a checkout of sbxhost that the new Makefile runs sbxhost from,
+	// where Command is empty.
+	Source string
 }
 
 // Languages returns the languages there are templates for.
 func Languages() []string { return []string{"go", "c", "rust"} }
 
-// Write makes dir and in it a plugin called name, in the language lang. A folder
-// that exists must be empty. On an error it removes nothing: it says what it
-// wrote so far is incomplete.
-func Write(dir, name, lang string, o Options) error {
+// Write makes dir and in it a plugin called name, in the language lang, and
+// returns the names of its files. A folder that exists must be empty. On an error
+// it removes nothing: it says that what it wrote so far is incomplete.
+func Write(dir, name, lang string, o Options) ([]string, error) {
 	if !slices.Contains(Languages(), lang) {
-		return fmt.Errorf("new plugin: unknown language %q; there are %s", lang, strings.Join(Languages(), ", "))
+		return nil, fmt.Errorf("new plugin: unknown language %q; there are %s", lang, strings.Join(Languages(), ", "))
 	}
-	if o.Command == "" {
+	switch {
+	case o.Command != "":
+	case o.Source != "":
+		src, err := filepath.Abs(o.Source)
+		if err != nil {
+			return nil, fmt.Errorf("new plugin: %w", err)
+		}
+		o.Command = fromSource(src)
+	default:
 		o.Command = Command()
 	}
 	data := map[string]string{
@@ -57,17 +69,20 @@ func Write(dir, name, lang string, o Options) error {
 	files := map[string][]byte{}
 	for _, from := range []string{"common", lang} {
 		if err := render(files, from, data); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	// The name is judged by what it is for.
 	if _, err := plugin.ParseManifest(files["manifest.json"]); err != nil {
-		return fmt.Errorf("new plugin: %q cannot be a plugin's name: %w", name, err)
+		return nil, fmt.Errorf("new plugin: %q cannot be a plugin's name: %w", name, err)
 	}
 	if err := addKit(files, lang); err != nil {
-		return err
+		return nil, err
 	}
-	return store(dir, files)
+	if err := store(dir, files); err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(files)), nil
 }
 
 // render adds a folder of templates.

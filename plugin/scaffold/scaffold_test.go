@@ -41,7 +41,9 @@ func TestScaffoldWorks(t *testing.T) {
 		t.Run(lang, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "demo")
-			require.NoError(t, scaffold.Write(dir, "demo", lang, scaffold.Options{Command: "sbxhost"}))
+			made, err := scaffold.Write(dir, "demo", lang, scaffold.Options{Command: "sbxhost"})
+			require.NoError(t, err)
+			assert.Subset(t, made, []string{"Makefile", "README.md", "manifest.json", "fake/main.go", "go.mod"})
 			build := exec.Command("make", "-C", dir, "build/demo.raw.wasm", "build/fake")
 			build.Env = offline()
 			msg, err := build.CombinedOutput()
@@ -173,7 +175,8 @@ func TestScaffoldRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.ErrorContains(t, scaffold.Write(tc.dir, tc.name, tc.lang, scaffold.Options{Command: "sbxhost"}), tc.want)
+			_, err := scaffold.Write(tc.dir, tc.name, tc.lang, scaffold.Options{Command: "sbxhost"})
+			require.ErrorContains(t, err, tc.want)
 			if tc.dir != full {
 				_, err := os.Stat(tc.dir)
 				assert.True(t, errors.Is(err, fs.ErrNotExist), "a refused name must leave nothing")
@@ -193,7 +196,13 @@ func TestKitGoVersion(t *testing.T) {
 	_, rest, _ := strings.Cut(string(mod), "\ngo ")
 	version, _, _ := strings.Cut(rest, "\n")
 	dir := filepath.Join(t.TempDir(), "demo")
-	require.NoError(t, scaffold.Write(dir, "demo", "go", scaffold.Options{Command: "sbxhost"}))
+	_, err = scaffold.Write(dir, "demo", "go", scaffold.Options{Source: "../.."})
+	require.NoError(t, err)
+	repo, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	makefile, err := os.ReadFile(filepath.Join(dir, "Makefile"))
+	require.NoError(t, err)
+	assert.Contains(t, string(makefile), "SBXHOST ?= go run -C "+repo+" ./cmd/sbxhost\n")
 	for _, name := range []string{"go.mod", "kit/go.mod"} {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
