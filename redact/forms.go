@@ -2,7 +2,6 @@ package redact
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -39,8 +38,34 @@ func core(v string) string {
 	return v
 }
 
+// inert reports a value that no escaping changes: only letters, digits and the
+// three marks that every kind of encoder leaves alone. Most tokens are.
+func inert(c string) bool {
+	for i := range len(c) {
+		if b := c[i]; !isAlnum(b) && b != '-' && b != '_' && b != '.' {
+			return false
+		}
+	}
+	return true
+}
+
 // allForms derives every form of one value.
 func allForms(c string) []form {
+	if !inert(c) {
+		return escapedForms(c)
+	}
+	out := make([]form, 0, 9)
+	out = append(out, form{kind: "raw", text: c})
+	lower, upper := hexLower(c), hexUpper(c)
+	out = append(out, form{kind: "hex-lower", text: lower})
+	if upper != lower {
+		out = append(out, form{kind: "hex-upper", text: upper})
+	}
+	return append(out, base64Forms(c)...)
+}
+
+// escapedForms derives every form of a value that some encoders escape.
+func escapedForms(c string) []form {
 	var out []form
 	add := func(kind, text string) {
 		if text != "" && !slices.ContainsFunc(out, func(f form) bool { return f.text == text && f.left == 0 && f.right == 0 }) {
@@ -50,7 +75,7 @@ func allForms(c string) []form {
 	add("raw", c)
 	texts := []string{c}
 	if strings.ContainsAny(c, "\r\n") {
-		lf := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(c)
+		lf := lineEnds.Replace(c)
 		crlf := strings.ReplaceAll(lf, "\n", "\r\n")
 		add("lf", lf)
 		add("crlf", crlf)
@@ -95,17 +120,19 @@ func allForms(c string) []form {
 }
 
 func base64Forms(t string) []form {
-	var out []form
-	for k := range 3 {
-		std := base64Aligned(t, k, base64.StdEncoding)
-		url := base64Aligned(t, k, base64.URLEncoding)
-		out = append(out, form{"base64-std-" + strconv.Itoa(k), std.text, std.left, std.right})
-		if url.text != std.text {
-			out = append(out, form{"base64-url-" + strconv.Itoa(k), url.text, url.left, url.right})
+	out := make([]form, 0, 6)
+	for k, kind := range [...][2]string{{"base64-std-0", "base64-url-0"}, {"base64-std-1", "base64-url-1"}, {"base64-std-2", "base64-url-2"}} {
+		std := base64Aligned(t, k)
+		out = append(out, form{kind[0], std.text, std.left, std.right})
+		if url := base64URL.Replace(std.text); url != std.text {
+			out = append(out, form{kind[1], url, std.left, std.right})
 		}
 	}
 	return out
 }
+
+// The two alphabets differ in two characters, which have the same values.
+var base64URL = strings.NewReplacer("+", "-", "/", "_")
 
 func jsonForms(t string) []form {
 	ascii := jsonASCII(t)
@@ -143,13 +170,28 @@ func shellForms(t string) []form {
 	}
 }
 
-func markupForms(t string) []form {
-	var out []form
-	base := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(t)
-	for _, double := range []string{`"`, "&quot;", "&#34;"} {
-		for _, single := range []string{`'`, "&apos;", "&#39;", "&#x27;"} {
-			out = append(out, form{kind: "markup", text: strings.NewReplacer(`"`, double, `'`, single).Replace(base)})
+// Built once: making a Replacer costs more than using it.
+var (
+	lineEnds     = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+	markupBase   = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+	markupQuotes = func() (out []*strings.Replacer) {
+		for _, double := range []string{`"`, "&quot;", "&#34;"} {
+			for _, single := range []string{`'`, "&apos;", "&#39;", "&#x27;"} {
+				out = append(out, strings.NewReplacer(`"`, double, `'`, single))
+			}
 		}
+		return
+	}()
+)
+
+func markupForms(t string) []form {
+	base := markupBase.Replace(t)
+	if !strings.ContainsAny(base, `"'`) {
+		return []form{{kind: "markup", text: base}}
+	}
+	out := make([]form, 0, len(markupQuotes))
+	for _, r := range markupQuotes {
+		out = append(out, form{kind: "markup", text: r.Replace(base)})
 	}
 	return out
 }
@@ -289,18 +331,39 @@ func distinct(s string) int {
 // expand turns one secret into needles and says what it had to leave out.
 func expand(s Secret, id *name, minLen int) (needles []needle, refused []Refused) {
 	refuse := func(reason string) { refused = append(refused, Refused{Name: s.Name, Reason: reason}) }
-	seen := map[form]bool{}
+	var seen map[form]bool // made once a scan of the needles would be slow
 	put := func(f form, bound bool, floor int) {
 		if len(f.text) < floor {
 			return
 		}
-		key := f
-		key.kind = ""
-		if seen[key] {
+		key := form{text: f.text, left: f.left, right: f.right}
+		same := func(n needle) bool { return n.text == f.text && n.left == f.left && n.right == f.right }
+		switch {
+		case seen != nil:
+			if seen[key] {
+				return
+			}
+			seen[key] = true
+		case slices.ContainsFunc(needles, same):
 			return
+		case len(needles) == 64:
+			seen = map[form]bool{key: true}
+			for _, n := range needles {
+				seen[form{text: n.text, left: n.left, right: n.right}] = true
+			}
 		}
-		seen[key] = true
 		needles = append(needles, needle{text: f.text, name: id, left: f.left, right: f.right, bound: bound})
+	}
+	every := func(c string, bound bool) {
+		for _, f := range allForms(c) {
+			// Inside base64 and hex text the neighbours are always letters or
+			// digits, so these need no boundary, but length.
+			if strings.HasPrefix(f.kind, "base64") || strings.HasPrefix(f.kind, "hex") {
+				put(f, false, max(minLen, partFloor))
+			} else {
+				put(f, bound, shortFloor)
+			}
+		}
 	}
 	whole := func(c string, noForms bool) bool {
 		v := judge(c, minLen, s.AllowShort)
@@ -312,13 +375,10 @@ func expand(s Secret, id *name, minLen int) (needles []needle, refused []Refused
 			put(form{text: c}, v.bound, 1)
 			return true
 		}
-		for _, f := range allForms(c) {
-			// Inside base64 and hex text the neighbours are always letters or
-			// digits, so these need no boundary, but length.
-			if strings.HasPrefix(f.kind, "base64") || strings.HasPrefix(f.kind, "hex") {
-				put(f, false, max(minLen, partFloor))
-			} else {
-				put(f, v.bound, shortFloor)
+		every(c, v.bound)
+		for _, t := range interpretations(c) {
+			if v := judge(t, minLen, s.AllowShort); v.reason == "" {
+				every(t, v.bound)
 			}
 		}
 		return true
@@ -353,8 +413,13 @@ func expand(s Secret, id *name, minLen int) (needles []needle, refused []Refused
 			if left--; left < 0 {
 				return
 			}
-			for _, f := range allForms(leaf) {
-				put(f, false, partFloor)
+			for _, t := range append(interpretations(leaf), leaf) {
+				if !partWorthy(t) {
+					continue
+				}
+				for _, f := range allForms(t) {
+					put(f, false, partFloor)
+				}
 			}
 			if depth == 0 {
 				split(leaf, 1)
@@ -371,9 +436,17 @@ func expand(s Secret, id *name, minLen int) (needles []needle, refused []Refused
 			for _, f := range jsonForms(line) {
 				put(f, false, partFloor)
 			}
+			for _, t := range interpretations(line) {
+				if partWorthy(t) {
+					put(form{text: t}, false, partFloor)
+				}
+			}
 		}
 	}
 	split(c, 0)
+	for _, t := range interpretations(c) {
+		split(t, 0)
+	}
 	if left < 0 {
 		refuse("more than " + strconv.Itoa(maxParts) + " parts; masked as a whole, the later parts not by themselves")
 	}
