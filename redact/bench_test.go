@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sbxhost/sbxhost/redact"
+	"github.com/sbxhost/sbxhost/secret"
 )
 
 const logSize = 64 << 20
@@ -211,5 +212,21 @@ func BenchmarkString(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_ = r.String(s)
+	}
+}
+
+// A session's redactor is made while a sandbox is created.
+func BenchmarkSession(b *testing.B) {
+	rng := rand.New(rand.NewPCG(33, 34))
+	for name, v := range map[string]string{"token": token(rng, 20), "password": token(rng, 12) + "$/'" + token(rng, 5), "key": pemKey} {
+		b.Run(name, func(b *testing.B) {
+			env := secret.NewEnv(map[string]secret.Value{"API_TOKEN": secret.FromString(v)})
+			b.ReportAllocs()
+			stop := cpuClock(b)
+			for b.Loop() {
+				redact.New(redact.Options{}).AddEnv(env)
+			}
+			stop(0)
+		})
 	}
 }

@@ -157,8 +157,8 @@ type base64Part struct {
 	left, right uint64
 }
 
-func base64Aligned(v string, k int, enc *base64.Encoding) base64Part {
-	all := enc.WithPadding(base64.NoPadding).EncodeToString(append(make([]byte, k), v...))
+func base64Aligned(v string, k int) base64Part {
+	all := base64.RawStdEncoding.EncodeToString(append(make([]byte, k, k+len(v)), v...))
 	first := (8*k + 5) / 6
 	bits := 8 * (k + len(v))
 	p := base64Part{text: all[first : bits/6]}

@@ -44,6 +44,21 @@ func Forms(value string) []Form {
 	return out
 }
 
+// InertForms derives the forms of an inert value with and without the short cut,
+// and reports whether the value is one.
+func InertForms(value string) (short, full []Form, ok bool) {
+	if !inert(value) {
+		return nil, nil, false
+	}
+	for _, f := range allForms(value) {
+		short = append(short, Form{f.kind, f.text})
+	}
+	for _, f := range escapedForms(value) {
+		full = append(full, Form{f.kind, f.text})
+	}
+	return short, full, true
+}
+
 // Core is what of a value is searched for.
 func Core(value string) string { return core(value) }
 

@@ -206,3 +206,18 @@ func TestShellOutputIsFound(t *testing.T) {
 		assert.GreaterOrEqual(t, hits["A"], int64(4), "%q: %s", v, masked)
 	}
 }
+
+// What the short cut for values that need no escaping leaves out would not
+// change them.
+func TestInertForms(t *testing.T) {
+	t.Parallel()
+	for _, v := range []string{canary, "0123456789", "ghp_AbCdEf0123456789", "a-b_c.d-e_f.g", "deadbeefdeadbeef", "rnu-b\u0066tlx"} {
+		short, full, ok := redact.InertForms(v)
+		require.True(t, ok, v)
+		assert.ElementsMatch(t, full, short)
+	}
+	for _, c := range "\x00 \t\n!\"#$%&'()*+,/:;<=>?@[\\]^`{|}~\x7fé" {
+		_, _, ok := redact.InertForms("canary" + string(c))
+		assert.False(t, ok, "%q", c)
+	}
+}
