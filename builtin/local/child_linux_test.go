@@ -149,7 +149,6 @@ func again(t *testing.T, uid int, role string, args []string, env ...string) *ex
 			require.NoError(t, os.Chmod(p, 0o755))
 		}
 		require.NoError(t, os.Chown(home, uid, uid))
-		require.NoError(t, os.Chmod(home, 0o711))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
 	return cmd

@@ -34,10 +34,6 @@ type jail struct {
 // startJail builds the namespaces and returns when commands can run. before is
 // called with the process id before the supervisor does anything.
 func (p *Provider) startJail(ctx context.Context, cfg *wire.Config, network bool, before func(pid int) error) (*jail, error) {
-	setup, err := cfg.MarshalBinary()
-	if err != nil {
-		return nil, err
-	}
 	control, theirs, err := shim.SocketPair()
 	if err != nil {
 		return nil, err
@@ -57,10 +53,25 @@ func (p *Provider) startJail(ctx context.Context, cfg *wire.Config, network bool
 		Dir: "/", Env: shim.Environ(), Files: []*os.File{null, null, null, theirs},
 		Sys: &syscall.SysProcAttr{Cloneflags: flags, AmbientCaps: jailCaps, Pdeathsig: unix.SIGKILL, Setsid: true},
 	}
-	if cfg.IDs == wire.IDSet {
+	if cfg.IDs == wire.IDKeep {
+		// Root starts it as an unprivileged user from the first instruction on.
 		attr.Sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: jailID, HostID: int(cfg.HostUID), Size: 1}}
 		attr.Sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: jailID, HostID: int(cfg.HostGID), Size: 1}}
 		attr.Sys.GidMappingsEnableSetgroups = true
+		attr.Sys.Credential = &syscall.Credential{Uid: jailID, Gid: jailID}
+	}
+	passed, err := passMounts(cfg)
+	defer closeFiles(passed)
+	if err != nil {
+		_ = control.Close()
+		_ = theirs.Close()
+		return nil, err
+	}
+	setup, err := cfg.MarshalBinary()
+	if err != nil {
+		_ = control.Close()
+		_ = theirs.Close()
+		return nil, err
 	}
 	do, release := p.starter.hold()
 	j := &jail{control: control, dead: make(chan struct{}), release: release}
@@ -82,7 +93,7 @@ func (p *Provider) startJail(ctx context.Context, cfg *wire.Config, network bool
 		err = before(j.process.Pid)
 	}
 	if err == nil {
-		_, err = control.Write(wire.Append(nil, wire.Setup, setup))
+		err = control.WriteFiles(wire.Append(nil, wire.Setup, setup), passed...)
 	}
 	var f wire.Frame
 	if err == nil {
@@ -118,6 +129,49 @@ func (p *Provider) startJail(ctx context.Context, cfg *wire.Config, network bool
 		return nil, err
 	}
 	return j, nil
+}
+
+// passMounts makes the mounts that are marked Passed, detached and with their
+// final attributes. Where this process may not make any, they are left to the
+// supervisor.
+func passMounts(cfg *wire.Config) ([]*os.File, error) {
+	var out []*os.File
+	for i := range cfg.Mounts {
+		m := &cfg.Mounts[i]
+		if !m.Passed {
+			continue
+		}
+		fd, err := unix.OpenTree(unix.AT_FDCWD, m.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if errors.Is(err, unix.EPERM) && len(out) == 0 {
+			m.Passed = false
+			continue
+		}
+		if err != nil {
+			return out, &jailError{"open " + m.Target, unix.Errno(errnoOf(err))}
+		}
+		out = append(out, os.NewFile(uintptr(fd), m.Target))
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+		if m.ReadOnly {
+			attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+		}
+		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+			return out, &jailError{"restrict " + m.Target, unix.Errno(errnoOf(err))}
+		}
+	}
+	return out, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+func errnoOf(err error) uintptr {
+	if e, ok := errors.AsType[unix.Errno](err); ok {
+		return uintptr(e)
+	}
+	return uintptr(unix.EIO)
 }
 
 // jailError is a step of the set-up that the kernel refused.
@@ -184,13 +238,6 @@ func (j *jail) exec(ctx context.Context, req shim.Request) (*shim.Exec, error) {
 // systemPaths are read-only in every sandbox.
 var systemPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// etcPaths is what programs need of /etc and what is no secret.
-var etcPaths = []string{
-	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "fonts",
-	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic", "mime.types", "os-release", "pki/ca-trust", "pki/tls",
-	"protocols", "rpc", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
-}
-
 // devices of a jail.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
@@ -206,7 +253,7 @@ func (p *Provider) jailConfig(r *record, dir string) (*wire.Config, error) {
 		Seccomp: p.seccomp.get(filter{}),
 	}
 	if p.root {
-		c.IDs, c.HostUID, c.HostGID = wire.IDSet, r.UID, r.UID
+		c.IDs, c.HostUID, c.HostGID = wire.IDKeep, r.UID, r.UID
 	}
 	for _, path := range systemPaths {
 		st, err := os.Lstat(path)
@@ -224,21 +271,10 @@ func (p *Provider) jailConfig(r *record, dir string) (*wire.Config, error) {
 	for _, path := range p.opts.ReadOnlyPaths {
 		c.Mounts = append(c.Mounts, wire.Mount{Source: path, Target: path, ReadOnly: true, NoDev: true})
 	}
-	etc := etcPaths
+	files, links, mounts := p.etc.get(p.root)
+	c.Links, c.Mounts = append(c.Links, links...), append(c.Mounts, mounts...)
 	if r.Network == "default" {
-		etc = append(append([]string(nil), etc...), "resolv.conf")
-	}
-	for _, name := range etc {
-		path := "/etc/" + name
-		st, err := os.Lstat(path)
-		if err != nil {
-			continue
-		}
-		if target, err := os.Readlink(path); st.Mode()&os.ModeSymlink != 0 && err == nil && name != "resolv.conf" && underUsr(target) {
-			c.Links = append(c.Links, wire.Link{Path: path, Target: target})
-			continue
-		}
-		c.Mounts = append(c.Mounts, wire.Mount{Source: path, Target: path, ReadOnly: true, NoDev: true, Optional: true})
+		c.Mounts = append(c.Mounts, wire.Mount{Source: "/etc/resolv.conf", Target: "/etc/resolv.conf", ReadOnly: true, NoDev: true, Optional: true})
 	}
 	for _, d := range devices {
 		c.Mounts = append(c.Mounts, wire.Mount{Source: "/dev/" + d, Target: "/dev/" + d})
@@ -250,17 +286,19 @@ func (p *Provider) jailConfig(r *record, dir string) (*wire.Config, error) {
 		wire.Link{Path: "/dev/stderr", Target: "/proc/self/fd/2"},
 		wire.Link{Path: "/dev/ptmx", Target: "pts/ptmx"},
 	)
-	c.Files = []wire.File{
+	c.Files = append(c.Files, files...)
+	c.Files = append(c.Files, []wire.File{
 		{Path: "/etc/passwd", Content: "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nsandbox:x:1000:1000::" + r.Root + ":/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"},
 		{Path: "/etc/group", Content: "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n"},
 		{Path: "/etc/hosts", Content: "127.0.0.1 localhost sandbox\n::1 localhost\n"},
 		{Path: "/etc/hostname", Content: "sandbox\n"},
 		{Path: "/etc/nsswitch.conf", Content: "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"},
-	}
+	}...)
 	c.Tmpfs = tmpfs(r.Resources.MemoryMiB)
-	c.Mounts = append(c.Mounts, wire.Mount{Source: filepath.Join(dir, workspaceDir), Target: r.Root, NoDev: true})
+	// Root's workload is somebody else, to whom these may be closed.
+	c.Mounts = append(c.Mounts, wire.Mount{Source: filepath.Join(dir, workspaceDir), Target: r.Root, NoDev: true, Passed: p.root})
 	for _, m := range r.Mounts {
-		c.Mounts = append(c.Mounts, wire.Mount{Source: m.HostPath, Target: m.Path, ReadOnly: m.ReadOnly, NoDev: true})
+		c.Mounts = append(c.Mounts, wire.Mount{Source: m.HostPath, Target: m.Path, ReadOnly: m.ReadOnly, NoDev: true, Passed: p.root})
 	}
 	c.Rlimits = rlimits(r, p.cgroups != nil)
 	c.Landlock = p.jailDomain(r)
@@ -306,8 +344,4 @@ func checkTargets(r *record) error {
 		}
 	}
 	return nil
-}
-
-func underUsr(target string) bool {
-	return strings.HasPrefix(target, "/usr/") || strings.HasPrefix(target, "../usr/")
 }

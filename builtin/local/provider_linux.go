@@ -29,6 +29,7 @@ type Provider struct {
 	starter  starter
 	describe provider.Description
 	seccomp  programs
+	etc      etcFiles
 	work     string // holds the workspaces: the state directory, or one below which their users can reach them
 
 	mu        sync.Mutex

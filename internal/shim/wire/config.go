@@ -12,18 +12,20 @@ const (
 	// IDMapSelf: the supervisor is in a fresh user namespace and maps its own
 	// user to UID and GID.
 	IDMapSelf
-	// IDSet: the supervisor becomes UID and GID once it has opened what the
-	// jail is made of (a jail), or each command does (no jail).
+	// IDSet: each command becomes UID and GID. Not in a jail.
 	IDSet
 )
 
 // Mount is one bind mount of a jail.
 type Mount struct {
-	Source   string // host path
+	Source   string // host path; not used with Passed
 	Target   string // absolute path in the jail
 	ReadOnly bool
 	NoDev    bool
 	Optional bool // a missing source is skipped
+	// Passed: the mount came as a descriptor with the setup frame, in the order
+	// of these entries, and has its attributes.
+	Passed bool
 }
 
 // Link is a symbolic link in a jail.
@@ -109,6 +111,7 @@ func (c *Config) MarshalBinary() ([]byte, error) {
 		e.bool(m.ReadOnly)
 		e.bool(m.NoDev)
 		e.bool(m.Optional)
+		e.bool(m.Passed)
 	}
 	e.u32(uint32(len(c.Links)))
 	for _, l := range c.Links {
@@ -165,8 +168,8 @@ func (c *Config) UnmarshalBinary(p []byte) error {
 		HostUID:  d.u32(),
 		HostGID:  d.u32(),
 	}
-	for range d.count(11) {
-		c.Mounts = append(c.Mounts, Mount{d.str(), d.str(), d.bool(), d.bool(), d.bool()})
+	for range d.count(12) {
+		c.Mounts = append(c.Mounts, Mount{d.str(), d.str(), d.bool(), d.bool(), d.bool(), d.bool()})
 	}
 	for range d.count(8) {
 		c.Links = append(c.Links, Link{d.str(), d.str()})

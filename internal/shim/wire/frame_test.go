@@ -107,7 +107,7 @@ func TestStatusRoundTrip(t *testing.T) {
 func config() wire.Config {
 	return wire.Config{
 		Jail: true, Loopback: true, Hostname: "h", TagExecs: true, IDs: wire.IDSet, UID: 1, GID: 2, HostUID: 3, HostGID: 4,
-		Mounts: []wire.Mount{{Source: "/a", Target: "/b", ReadOnly: true, NoDev: true, Optional: true}},
+		Mounts: []wire.Mount{{Source: "/a", Target: "/b", ReadOnly: true, NoDev: true, Optional: true, Passed: true}},
 		Links:  []wire.Link{{Path: "/l", Target: "t"}}, Files: []wire.File{{Path: "/f", Content: "c"}},
 		Tmpfs: []wire.Tmpfs{{Path: "/t", Options: "o"}}, Masked: []string{"/proc/x"}, Root: "/r",
 		Landlock: wire.Landlock{FS: 1, Net: 2, Scoped: 3, Rules: []wire.Rule{{Path: "/", Access: 5}}},

@@ -64,7 +64,8 @@ func ownThreads() uint64 {
 	return uint64(st.Nlink) - 2 //nolint:unconvert // 32 bits wide on arm64
 }
 
-// dropBounding empties the bounding set where we may: without the capability
+// dropBounding empties the bounding and ambient sets of this thread, which is the
+// one that starts commands, where we may: without the capability
 // for it there is nothing that could be gained either, for no-new-privileges
 // holds for every command.
 func dropBounding() error {
@@ -76,11 +77,7 @@ func dropBounding() error {
 			return step("bounding set", err)
 		}
 	}
-	_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
-	if e != 0 {
-		return step("ambient set", e)
-	}
-	return nil
+	return step("ambient set", unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
 }
 
 // keepCaps gives all capabilities up but those of the list that we have.
@@ -89,6 +86,9 @@ func keepCaps(keep ...uint) error {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	if err := unix.Capget(&h, &data[0]); err != nil {
 		return step("capabilities", err)
+	}
+	if data[0].Permitted|data[1].Permitted == 0 {
+		return nil
 	}
 	var mask [2]uint32
 	for _, c := range keep {

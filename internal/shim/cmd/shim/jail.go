@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"unsafe"
 
 	"github.com/sbxhost/sbxhost/internal/shim/wire"
@@ -14,12 +13,9 @@ import (
 )
 
 // setupJail builds the private root and moves into it. It returns the
-// workspace's directory, opened inside.
-//
-// What the jail is made of is opened first, while we still are who the host is:
-// once we are the workload's user, paths below private directories are closed to
-// us.
-func setupJail(c *wire.Config) (workspace int, err error) {
+// workspace's directory, opened inside. passed are the mounts that the host made,
+// because the workload's user could not reach their sources.
+func setupJail(c *wire.Config, passed []int) (workspace int, err error) {
 	if c.IDs == wire.IDMapSelf {
 		if err := mapSelf(c); err != nil {
 			return -1, err
@@ -31,17 +27,20 @@ func setupJail(c *wire.Config) (workspace int, err error) {
 	trees := make([]int, len(c.Mounts))
 	files := make([]bool, len(c.Mounts))
 	for i, m := range c.Mounts {
+		if m.Passed {
+			if len(passed) == 0 {
+				return -1, step("take "+m.Target, unix.EBADF)
+			}
+			trees[i], files[i], err = passed[0], isFile(passed[0]), nil
+			passed = passed[1:]
+			continue
+		}
 		trees[i], files[i], err = cloneTree(m)
 		if err != nil {
 			if m.Optional && trees[i] == -1 {
 				continue
 			}
 			return -1, step("open "+m.Target, err)
-		}
-	}
-	if c.IDs == wire.IDSet {
-		if err := setIDs(c); err != nil {
-			return -1, err
 		}
 	}
 	base := "/tmp"
@@ -76,6 +75,9 @@ func setupJail(c *wire.Config) (workspace int, err error) {
 		}
 	}
 	for _, f := range c.Files {
+		if err := mkdirs(parent(f.Path)); err != nil {
+			return -1, step("make "+f.Path, err)
+		}
 		if err := os.WriteFile(rel(f.Path), []byte(f.Content), 0o644); err != nil {
 			return -1, step("write "+f.Path, err)
 		}
@@ -128,14 +130,10 @@ func setupJail(c *wire.Config) (workspace int, err error) {
 
 // cloneTree opens a detached copy of a mount source with its final attributes;
 // -1 with an error when it is not there.
-func cloneTree(m wire.Mount) (fd int, isFile bool, err error) {
+func cloneTree(m wire.Mount) (fd int, file bool, err error) {
 	fd, err = unix.OpenTree(unix.AT_FDCWD, m.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return -1, false, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fd, false, err
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID}
 	if m.ReadOnly {
@@ -145,11 +143,16 @@ func cloneTree(m wire.Mount) (fd int, isFile bool, err error) {
 		attr.Attr_set |= unix.MOUNT_ATTR_NODEV
 	}
 	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr)
-	return fd, st.Mode&unix.S_IFMT != unix.S_IFDIR, err
+	return fd, isFile(fd), err
 }
 
-func attach(tree int, isFile bool, target string) error {
-	if isFile {
+func isFile(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR
+}
+
+func attach(tree int, file bool, target string) error {
+	if file {
 		if err := mkdirs(parent(target)); err != nil {
 			return err
 		}
@@ -212,19 +215,6 @@ func mapSelf(c *wire.Config) error {
 
 func idLine(in, out uint32) string {
 	return strconv.FormatUint(uint64(in), 10) + " " + strconv.FormatUint(uint64(out), 10) + " 1\n"
-}
-
-// setIDs becomes the workload's user. The user we were is not root in this
-// namespace, so capabilities are kept.
-func setIDs(c *wire.Config) error {
-	// Package syscall changes every thread; package unix only this one.
-	if err := syscall.Setgroups(nil); err != nil {
-		return step("drop groups", err)
-	}
-	if err := syscall.Setresgid(int(c.GID), int(c.GID), int(c.GID)); err != nil {
-		return step("set group", err)
-	}
-	return step("set user", syscall.Setresuid(int(c.UID), int(c.UID), int(c.UID)))
 }
 
 // loopback brings lo up.

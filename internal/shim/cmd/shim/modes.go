@@ -3,7 +3,6 @@
 package main
 
 import (
-	"io"
 	"os"
 	"syscall"
 	"unsafe"
@@ -12,30 +11,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-type fdReader int
-
-func (fd fdReader) Read(p []byte) (int, error) {
+// readSetup reads the first frame of a control socket and the descriptors that
+// came with it.
+func readSetup(fd int) (cfg wire.Config, passed []int, ok bool) {
+	d := wire.Decoder{From: wire.FromHost}
+	var oob [1024]byte
 	for {
-		n, err := unix.Read(int(fd), p)
+		n, oobn, flags, _, err := unix.Recvmsg(fd, readBuffer[:], oob[:], unix.MSG_CMSG_CLOEXEC)
 		if err == unix.EINTR {
 			continue
 		}
-		if n == 0 && err == nil {
-			return 0, io.EOF
+		if err != nil || n == 0 || flags&unix.MSG_CTRUNC != 0 {
+			return cfg, nil, false
 		}
-		return max(n, 0), err
+		passed = append(passed, rights(oob[:oobn])...)
+		d.Feed(readBuffer[:n])
+		f, complete, err := d.Next()
+		if err != nil {
+			return cfg, nil, false
+		}
+		if complete {
+			ok = f.Type == wire.Setup && cfg.UnmarshalBinary(f.Payload) == nil && cfg.Jail
+			return cfg, passed, ok
+		}
 	}
 }
 
 // runInit is PID 1 of a jail.
 func runInit() {
 	unix.CloseOnExec(controlFD)
-	f, err := wire.NewReader(fdReader(controlFD), wire.FromHost).Next()
-	var cfg wire.Config
-	if err != nil || f.Type != wire.Setup || cfg.UnmarshalBinary(f.Payload) != nil || !cfg.Jail {
+	cfg, passed, ok := readSetup(controlFD)
+	if !ok {
 		os.Exit(125)
 	}
-	root, err := setupJail(&cfg)
+	root, err := setupJail(&cfg, passed)
 	s := newSupervisor(cfg, controlFD)
 	if err == nil {
 		err = s.prepareConfinement()

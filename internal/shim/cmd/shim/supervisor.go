@@ -143,21 +143,27 @@ func receive(fd int, b []byte) (int, []int, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var fds []int
-	if oobn > 0 {
-		msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
-		if err != nil {
-			return n, nil, err
-		}
-		for i := range msgs {
-			got, err := unix.ParseUnixRights(&msgs[i])
-			if err == nil {
-				fds = append(fds, got...)
-			}
-		}
-	}
+	fds := rights(oob[:oobn])
 	if flags&unix.MSG_CTRUNC != 0 {
 		return n, fds, unix.EMSGSIZE
 	}
 	return n, fds, nil
+}
+
+// rights returns the descriptors of a control message.
+func rights(oob []byte) []int {
+	var fds []int
+	if len(oob) == 0 {
+		return nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for i := range msgs {
+		if got, err := unix.ParseUnixRights(&msgs[i]); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
 }
