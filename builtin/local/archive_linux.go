@@ -21,15 +21,22 @@ const maxArchiveDepth = 256
 
 // Export implements provider.Archiver: directories, regular files and symbolic
 // links with their permissions and times. Pipes, sockets and devices are left
-// out; a hard link becomes a file of its own.
+// out; a hard link becomes a file of its own. What the sandbox's user made
+// unreadable is exported too: its permissions are lifted while it is read, as its
+// owner could do, and put back.
 func (s *sandbox) Export(ctx context.Context, w io.Writer) error {
 	fsys := &files{s}
 	tw := tar.NewWriter(w)
 	err := fsys.with(ctx, "export", "", func(root int) error {
-		fd, err := reopen(root, unix.O_RDONLY|unix.O_DIRECTORY)
+		var st unix.Stat_t
+		if err := unix.Fstat(root, &st); err != nil {
+			return err
+		}
+		fd, restore, err := readable(root, &st)
 		if err != nil {
 			return err
 		}
+		defer restore()
 		defer unix.Close(fd)
 		return exportDir(ctx, tw, fd, "", 0)
 	})
@@ -82,10 +89,11 @@ func exportEntry(ctx context.Context, tw *tar.Writer, dir int, base, name string
 		if err := tw.WriteHeader(h); err != nil {
 			return err
 		}
-		fd, err := reopen(p, unix.O_RDONLY|unix.O_DIRECTORY)
+		fd, restore, err := readable(p, &st)
 		if err != nil {
-			return err
+			return fileProblem("export", name, err)
 		}
+		defer restore()
 		defer unix.Close(fd)
 		return exportDir(ctx, tw, fd, name, depth+1)
 	case unix.S_IFLNK:
@@ -95,10 +103,11 @@ func exportEntry(ctx context.Context, tw *tar.Writer, dir int, base, name string
 		}
 		return tw.WriteHeader(h)
 	case unix.S_IFREG:
-		fd, err := reopen(p, unix.O_RDONLY)
+		fd, restore, err := readable(p, &st)
 		if err != nil {
-			return err
+			return fileProblem("export", name, err)
 		}
+		restore() // what is open stays readable
 		f := fdFile(fd)
 		defer func() { _ = f.Close() }()
 		h.Typeflag, h.Size = tar.TypeReg, st.Size
@@ -112,6 +121,30 @@ func exportEntry(ctx context.Context, tw *tar.Writer, dir int, base, name string
 		return err
 	}
 	return nil
+}
+
+// readable opens the file or directory behind fd for reading. Where its owner's
+// permissions forbid that, or entering the directory, and we act as its owner,
+// they are lifted until restore is called.
+func readable(fd int, st *unix.Stat_t) (opened int, restore func(), err error) {
+	flags, need := unix.O_RDONLY, uint32(0o400)
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		flags, need = unix.O_RDONLY|unix.O_DIRECTORY, 0o500
+	}
+	restore = func() {}
+	if mode := st.Mode & 0o7777; mode&need != need {
+		// By the descriptor: the name could be another file by now.
+		self := "/proc/self/fd/" + strconv.Itoa(fd)
+		if unix.Chmod(self, mode|need) == nil { // else somebody else's; opening it tells
+			restore = func() { _ = unix.Chmod(self, mode) }
+		}
+	}
+	opened, err = reopen(fd, flags)
+	if err != nil {
+		restore()
+		return -1, nil, err
+	}
+	return opened, restore, nil
 }
 
 type zeros struct{}
