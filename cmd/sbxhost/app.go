@@ -27,6 +27,16 @@ type app struct {
 
 	config *config.Loaded
 	logger *slog.Logger
+
+	atExit []func() // what an invocation has to free, last first
+}
+
+// leave frees what the invocation made.
+func (a *app) leave() {
+	for _, f := range slices.Backward(a.atExit) {
+		f()
+	}
+	a.atExit = nil
 }
 
 // loadConfig reads the configuration once and makes the logger from it and the

@@ -132,6 +132,11 @@ func (a *app) diagnose(ctx context.Context) diagnosis {
 			add(c)
 		}
 	}
+	if err == nil {
+		for _, c := range pluginChecks(ctx, cfg) {
+			add(c)
+		}
+	}
 	c, desc := localCheck(cfg.Config)
 	add(c)
 	d.Local = desc
@@ -195,7 +200,7 @@ func rootChecks(cfg config.Loaded) []check {
 
 // localCheck constructs the local provider, which probes for real.
 func localCheck(c config.Config) (check, *provider.Description) {
-	b, err := findProvider("local")
+	b, err := findProvider(c, "local")
 	if err != nil {
 		return check{"local provider", statusFail, err.Error(), nil}, nil
 	}

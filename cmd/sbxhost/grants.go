@@ -58,11 +58,11 @@ it. Reads no value, starts nothing. Exit code 1 if any reference would fail.`,
 			if err != nil {
 				return err
 			}
-			b, err := findProvider(name)
+			b, err := findProvider(cfg.Config, name)
 			if err != nil {
 				return err
 			}
-			h, _, err := a.newHost(cfg, b.name, providerFlags{unsafeLocal: unsafe})
+			h, _, err := a.newHost(cmd.Context(), cfg, b.name, providerFlags{unsafeLocal: unsafe})
 			if err != nil {
 				return err
 			}
@@ -99,7 +99,7 @@ it. Reads no value, starts nothing. Exit code 1 if any reference would fail.`,
 	fl.StringArrayVar(&extra, "grant", nil, "consider `DEST[=SOURCE]` granted (repeatable)")
 	fl.StringVar(&transport, "transport", "", "auto, exec or create (default auto)")
 	fl.BoolVar(&unsafe, "unsafe-local", false, "let the local provider run without isolation: the command can do whatever you can")
-	must(cmd.RegisterFlagCompletionFunc("provider", completeProviders))
+	must(cmd.RegisterFlagCompletionFunc("provider", a.completeProviders))
 	must(cmd.RegisterFlagCompletionFunc("transport", completeTransports))
 	must(cmd.RegisterFlagCompletionFunc("grant", completeVariables))
 	return cmd

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,6 +21,12 @@ type builtin struct {
 	name string
 	make func(config.Config, providerFlags) (provider.Provider, error)
 }
+
+// known is a provider that --provider can name: a built-in, or a configured
+// plugin, whose make is nil.
+type known struct{ builtin }
+
+func (k known) plugin() bool { return k.make == nil }
 
 // providerFlags are the command line's wishes about providers.
 type providerFlags struct {
@@ -45,29 +54,43 @@ func localOptions(c config.Local, f providerFlags) local.Options {
 // defaultProvider is what --provider auto and no --provider mean.
 const defaultProvider = "local"
 
-func providerNames() []string {
+// providerNames lists the built-ins, and then the configured plugins.
+func providerNames(c config.Config) []string {
 	var names []string
 	for _, b := range builtins() {
 		names = append(names, b.name)
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.Plugins)) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	return names
 }
 
-// findProvider resolves a --provider flag.
-func findProvider(flag string) (builtin, error) {
+// findProvider resolves a --provider flag. A plugin cannot take a built-in's
+// name.
+func findProvider(c config.Config, flag string) (known, error) {
 	if flag == "" || flag == "auto" {
 		flag = defaultProvider
 	}
 	for _, b := range builtins() {
 		if b.name == flag {
-			return b, nil
+			return known{b}, nil
 		}
 	}
-	return builtin{}, usageError("unknown provider; known: %s", strings.Join(providerNames(), ", "))
+	if _, ok := c.Plugins[flag]; ok {
+		return known{builtin{name: flag}}, nil
+	}
+	return known{}, usageError("unknown provider; known: %s; plugins go under plugins in the configuration", strings.Join(providerNames(c), ", "))
 }
 
-func completeProviders(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return append(providerNames(), "auto"), cobra.ShellCompDirectiveNoFileComp
+func (a *app) completeProviders(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	cfg, err := a.loadConfig()
+	if err != nil {
+		cfg = config.Loaded{} // the built-ins still are there
+	}
+	return append(providerNames(cfg.Config), "auto"), cobra.ShellCompDirectiveNoFileComp
 }
 
 func completeTransports(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -83,14 +106,24 @@ func parseTransport(flag string) (host.Transport, error) {
 }
 
 // newHost makes a host with the configuration in force and one provider.
-func (a *app) newHost(cfg config.Loaded, name string, f providerFlags) (*host.Host, provider.Provider, error) {
-	b, err := findProvider(name)
+func (a *app) newHost(ctx context.Context, cfg config.Loaded, name string, f providerFlags) (*host.Host, provider.Provider, error) {
+	k, err := findProvider(cfg.Config, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := b.make(cfg.Config, f)
-	if err != nil {
-		return nil, nil, err
+	var p provider.Provider
+	var register func(*host.Host) error
+	if k.plugin() {
+		loaded, err := a.loadPlugin(ctx, cfg, k.name)
+		if err != nil {
+			return nil, nil, err
+		}
+		p, register = loaded, func(h *host.Host) error { return h.RegisterPlugin(k.name, loaded) }
+	} else {
+		if p, err = k.make(cfg.Config, f); err != nil {
+			return nil, nil, err
+		}
+		register = func(h *host.Host) error { return h.RegisterTrusted(k.name, p) }
 	}
 	h, err := host.New(host.Options{
 		Grants:        cfg.Grants(),
@@ -102,8 +135,8 @@ func (a *app) newHost(cfg config.Loaded, name string, f providerFlags) (*host.Ho
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := h.RegisterTrusted(b.name, p); err != nil {
-		return nil, nil, fmt.Errorf("register %s: %w", b.name, err)
+	if err := register(h); err != nil {
+		return nil, nil, fmt.Errorf("register %s: %w", k.name, err)
 	}
 	return h, p, nil
 }

@@ -11,6 +11,7 @@ import (
 
 // execute runs one invocation and returns its exit code.
 func (a *app) execute(args []string) int {
+	defer a.leave()
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
@@ -75,7 +76,7 @@ the answer is no.`,
 	f.BoolVar(&a.json, "json", false, "print results and errors as JSON")
 	must(root.RegisterFlagCompletionFunc("log-level", fixed(config.LogLevels...)))
 	must(root.RegisterFlagCompletionFunc("log-format", fixed(config.LogFormats...)))
-	root.AddCommand(a.runCommand(), a.grantsCommand(), a.redactCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.grantsCommand(), a.redactCommand(), a.pluginCommand(), a.doctorCommand(), a.versionCommand())
 	return root
 }
 

@@ -74,7 +74,7 @@ the command and cleans up, the second one does not wait for that.`,
 	fl.BoolVar(&f.unsafeLocal, "unsafe-local", false, "let the local provider run without isolation: the command can do whatever you can")
 	fl.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input to the command")
 	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
-	must(cmd.RegisterFlagCompletionFunc("provider", completeProviders))
+	must(cmd.RegisterFlagCompletionFunc("provider", a.completeProviders))
 	must(cmd.RegisterFlagCompletionFunc("transport", completeTransports))
 	must(cmd.RegisterFlagCompletionFunc("grant", completeVariables))
 	must(cmd.RegisterFlagCompletionFunc("request-secret", completeVariables))

@@ -55,7 +55,7 @@ type runResult struct {
 
 // runPlan does the work: create, files, exec, destroy.
 func (a *app) runPlan(ctx context.Context, cfg config.Loaded, p *plan) (out *runResult, err error) {
-	h, prov, err := a.newHost(cfg, p.provider, p.flags)
+	h, prov, err := a.newHost(ctx, cfg, p.provider, p.flags)
 	if err != nil {
 		return nil, err
 	}

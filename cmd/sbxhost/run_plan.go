@@ -69,7 +69,7 @@ func (a *app) planRun(cfg config.Loaded, f runFlags, args []string) (*plan, erro
 	if name == "" || name == "auto" {
 		name = defaultProvider
 	}
-	if _, err := findProvider(name); err != nil {
+	if _, err := findProvider(cfg.Config, name); err != nil {
 		return nil, err
 	}
 	p := &plan{

@@ -30,9 +30,12 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code":  scriptCode,
-			"empty": scriptEmpty,
-			"json":  scriptJSON,
+			"code":    scriptCode,
+			"empty":   scriptEmpty,
+			"json":    scriptJSON,
+			"e2b":     scriptE2B,
+			"fake":    scriptFake,
+			"replace": scriptReplace,
 		},
 	})
 }

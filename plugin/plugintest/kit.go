@@ -143,6 +143,16 @@ func (k *kit) load(ctx context.Context, h *hook.Hooks, trace func(string, []byte
 			cfg.Origins[name] = plugin.Origin{URL: u, AllowPrivate: true}
 		}
 	}
+	if k.fake == nil { // nothing is going to be sent
+		for _, c := range k.m.Credentials {
+			cfg.Credentials[c.Name] = secret.FromString("no-fake-no-credential")
+		}
+		for name, o := range k.m.Origins {
+			if o.Configured {
+				cfg.Origins[name] = plugin.Origin{URL: "https://" + name + ".invalid"}
+			}
+		}
+	}
 	if h == nil {
 		h = &hook.Hooks{}
 	}
