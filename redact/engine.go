@@ -26,18 +26,31 @@ type hit struct {
 	n          *needle
 }
 
+// found is what a scan finds, and memory that scans reuse. A scan leaves runs
+// all zero.
+type found struct {
+	hits []hit
+	runs []run // of the needles that repeat themselves
+	live []int32
+}
+
 // engine finds needles. It is the seam behind which the search can be replaced:
 // everything about widening, boundaries, merging and streams is outside it. An
 // engine is immutable and safe for concurrent use.
 type engine interface {
-	// scan appends a hit for every occurrence of every needle in text, in any
-	// order. hold is the length of the longest suffix of text that is a proper
-	// prefix of a needle, or a whole needle that is open.
-	scan(text []byte, hits []hit) (out []hit, hold int)
+	// scan appends to f a hit for every occurrence of every needle in text, in
+	// any order. It returns the length of the longest suffix of text that is a
+	// proper prefix of a needle, or a whole needle that is open.
+	scan(text []byte, f *found) (hold int)
+	// begins is scan for a text that is shorter than every needle.
+	begins(text []byte) (hold int)
 	// continued yields every needle of which prefix is a proper prefix, and
 	// every open one that equals it, until yield returns false.
 	continued(prefix []byte, yield func(*needle) bool)
-	// longest is the length of the longest needle.
+	// widens reports whether continued yields a needle that has bit in left.
+	widens(prefix []byte, bit uint64) bool
+	// shortest and longest are the lengths of the shortest and longest needle.
+	shortest() int
 	longest() int
 	// size is the number of needles.
 	size() int

@@ -118,8 +118,9 @@ func ScanBoth(raw []RawNeedle, text string) (simple, fast []ScanHit, simpleHold,
 		needles = append(needles, needle{text: n.Text, name: names[n.Name], left: n.Left, right: n.Right, bound: n.Bound})
 	}
 	list := func(e engine) (out []ScanHit, hold int) {
-		hits, hold := e.scan([]byte(text), nil)
-		for _, h := range hits {
+		var f found
+		hold = e.scan([]byte(text), &f)
+		for _, h := range f.hits {
 			out = append(out, ScanHit{h.start, h.end, h.n.text, h.n.name.text})
 		}
 		return out, hold

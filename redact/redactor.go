@@ -229,9 +229,11 @@ func (sh *shared) install(fresh []needle) {
 	}
 	delta := sh.all[sh.built:]
 	s := newSet(sh.left, sh.escape, sh.big, sh.compile(delta))
+	var f found
 	for _, n := range sh.fresh {
 		for _, l := range s.layers {
-			if hits, _ := l.scan([]byte(n.marker), nil); len(hits) > 0 {
+			f.hits = f.hits[:0]
+			if l.scan([]byte(n.marker), &f); len(f.hits) > 0 {
 				n.plain.Store(true)
 			}
 		}

@@ -28,8 +28,7 @@ func (n *name) mark() string {
 // what was added since the big one was built.
 type set struct {
 	layers []engine
-	maxLen int
-	needle int
+	least  int    // length of the shortest needle
 	left   uint64 // six-bit values that can stand before some needle
 	escape bool   // some needle starts like the second half of an escape
 }
@@ -38,9 +37,10 @@ func newSet(left uint64, escape bool, layers ...engine) *set {
 	s := &set{left: left, escape: escape}
 	for _, l := range layers {
 		if l != nil && l.size() > 0 {
+			if len(s.layers) == 0 || l.shortest() < s.least {
+				s.least = l.shortest()
+			}
 			s.layers = append(s.layers, l)
-			s.maxLen = max(s.maxLen, l.longest())
-			s.needle += l.size()
 		}
 	}
 	return s
@@ -127,7 +127,7 @@ func compareSpans(a, b span) int {
 
 // scratch is reusable memory for resolve.
 type scratch struct {
-	hits  []hit
+	found
 	spans []span
 }
 
@@ -177,9 +177,7 @@ func (s *set) resolve(text []byte, c lookbehind, e end, buf *scratch) (spans []s
 	}
 	hold := 0
 	for _, l := range s.layers {
-		var h int
-		buf.hits, h = l.scan(text, buf.hits)
-		hold = max(hold, h)
+		hold = max(hold, l.scan(text, &buf.found))
 	}
 	held = len(text) - hold
 	if e == eof {
@@ -261,14 +259,12 @@ func (s *set) startsBefore(text []byte, held int, c lookbehind) bool {
 	if len(rest) == 0 {
 		return true
 	}
-	found := false
 	for _, l := range s.layers {
-		l.continued(rest, func(n *needle) bool {
-			found = found || n.left&bit != 0
-			return !found
-		})
+		if l.widens(rest, bit) {
+			return true
+		}
 	}
-	return found
+	return false
 }
 
 // truncatedFloor is the length from which the beginning of a needle at the end

@@ -3,37 +3,28 @@ package redact
 import (
 	"encoding/binary"
 	"math/bits"
-	"slices"
 	"strings"
 )
 
 // sorted is the simple engine: needles in byte order, searched by bisection at
 // each position that a filter on the first four bytes lets through.
 type sorted struct {
-	needles []needle
+	order
 	// parent is the index of the longest other needle that is a prefix of this
 	// one, or -1. All needles that are prefixes of a text lie on one chain.
 	parent []int32
 	filter []uint64 // bitmap over a hash of four bytes
 	shift  uint
-	maxLen int
 }
 
 func newSorted(needles []needle) *sorted {
-	s := &sorted{needles: slices.Clone(needles)}
-	slices.SortFunc(s.needles, func(a, b needle) int {
-		if c := strings.Compare(a.text, b.text); c != 0 {
-			return c
-		}
-		return strings.Compare(a.name.text, b.name.text)
-	})
+	s := &sorted{order: newOrder(needles)}
 	width := max(10, bits.Len(uint(len(needles)))+6)
 	s.filter = make([]uint64, 1<<(width-6))
 	s.shift = uint(32 - width)
 	s.parent = make([]int32, len(s.needles))
 	for i := range s.needles {
 		t := s.needles[i].text
-		s.maxLen = max(s.maxLen, len(t))
 		x := s.hash(binary.LittleEndian.Uint32([]byte(t[:shortFloor])))
 		s.filter[x>>6] |= 1 << (x & 63)
 		p := int32(i - 1)
@@ -47,29 +38,7 @@ func newSorted(needles []needle) *sorted {
 
 func (s *sorted) hash(first uint32) uint32 { return first * 0x9E3779B1 >> s.shift }
 
-func (s *sorted) longest() int { return s.maxLen }
-func (s *sorted) size() int    { return len(s.needles) }
-
-// upper returns the index of the first needle that sorts after text, where a
-// needle that has text as a proper prefix counts as after it.
-func (s *sorted) upper(text []byte) int {
-	lo, hi := 0, len(s.needles)
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if s.needles[mid].text > string(text) {
-			hi = mid
-		} else {
-			lo = mid + 1
-		}
-	}
-	return lo
-}
-
-func hasPrefix(text []byte, prefix string) bool {
-	return len(text) >= len(prefix) && string(text[:len(prefix)]) == prefix
-}
-
-func (s *sorted) scan(text []byte, hits []hit) ([]hit, int) {
+func (s *sorted) scan(text []byte, f *found) int {
 	hold := 0
 	for i := range text {
 		rest := text[i:]
@@ -81,14 +50,14 @@ func (s *sorted) scan(text []byte, hits []hit) ([]hit, int) {
 		} else if hold > 0 {
 			break
 		}
-		if len(rest) > s.maxLen {
-			rest = rest[:s.maxLen]
+		if len(rest) > s.maxLength {
+			rest = rest[:s.maxLength]
 		}
 		after := s.upper(rest)
 		for j := int32(after - 1); j >= 0; j = s.parent[j] {
 			n := &s.needles[j]
 			if hasPrefix(rest, n.text) {
-				hits = append(hits, hit{start: i, end: i + len(n.text), n: n})
+				f.hits = append(f.hits, hit{start: i, end: i + len(n.text), n: n})
 				if hold == 0 && len(n.text) == len(text)-i && n.open() {
 					hold = len(text) - i
 				}
@@ -98,19 +67,7 @@ func (s *sorted) scan(text []byte, hits []hit) ([]hit, int) {
 			hold = len(rest)
 		}
 	}
-	return hits, hold
+	return hold
 }
 
-func (s *sorted) continued(prefix []byte, yield func(*needle) bool) {
-	after := s.upper(prefix)
-	for j := after - 1; j >= 0 && s.needles[j].text == string(prefix); j-- {
-		if s.needles[j].open() && !yield(&s.needles[j]) {
-			return
-		}
-	}
-	for j := after; j < len(s.needles) && strings.HasPrefix(s.needles[j].text, string(prefix)); j++ {
-		if !yield(&s.needles[j]) {
-			return
-		}
-	}
-}
+func (s *sorted) begins(text []byte) int { return s.scan(text, nil) }

@@ -1,0 +1,336 @@
+package redact
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// class searches for needles of similar length.
+type class struct {
+	m, q, s int
+	lsh     uint // leaves q bytes of an eight-byte load
+	reach   int
+
+	// One of these is the first filter, by the number of grams. A gram has a
+	// byte in the small one, and two bits of one word in the others.
+	small  *[1 << 15]uint8
+	medium *[1 << 12]uint64
+	large  *[1 << 15]uint64
+	huge   *[1 << 17]uint64
+
+	// slots is an open-addressed hash of grams: tag<<32 | first place + 1. A
+	// place is a member's number times s, plus the number of the gram in its
+	// window. next links the places of the same gram, each plus one.
+	slots     []uint64
+	slotShift uint
+	next      []uint32
+	members   []member
+}
+
+// member is a needle of a class.
+type member struct {
+	needle int32 // the first of those with its text
+	window int32 // where its window begins
+	loop   int32 // its number among the needles that repeat themselves, or -1
+}
+
+const (
+	mixA = 0x9E3779B97F4A7C15
+	mixB = 0xD6E8FEB86659FD93
+)
+
+// load reads the gram at text[p:], which has at least q bytes.
+func (c *class) load(text []byte, p int) uint64 {
+	if p+8 <= len(text) {
+		return binary.LittleEndian.Uint64(text[p:]) << c.lsh
+	}
+	var b [8]byte
+	copy(b[:], text[p:])
+	return binary.LittleEndian.Uint64(b[:]) << c.lsh
+}
+
+// gram is load for a needle.
+func (c *class) gram(t string, p int) uint64 {
+	if p+8 <= len(t) {
+		t = t[p : p+8]
+		return (uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 |
+			uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56) << c.lsh
+	}
+	var x uint64
+	for k := c.q - 1; k >= 0; k-- {
+		x = x<<8 | uint64(t[p+k])
+	}
+	return x << c.lsh
+}
+
+// maxWindow bounds how far into a needle its window may begin. It reaches past
+// the armour of a PEM key and the header that all keys share.
+const maxWindow = 64
+
+// maxSample bounds m: longer windows gain nothing and fill the filter.
+const maxSample = 36
+
+// newClass compiles the given needles, in their order. Those that repeat
+// themselves are handed to loop, which numbers them.
+func newClass(needles []needle, indices []int32, q int, loop func(needle int32) int32) *class {
+	m := maxSample
+	for _, i := range indices {
+		m = min(m, len(needles[i].text))
+	}
+	q = min(q, m)
+	// Chance meetings with text must stay rare, so more grams need longer ones.
+	for space := pow62(q); q < min(m, 8) && space < 1000*len(indices)*(m-q+1); q++ {
+		space *= 62
+	}
+	c := &class{m: m, q: q, s: m - q + 1, lsh: uint(64 - 8*q)}
+	c.members = make([]member, 0, len(indices))
+	for k, i := range indices {
+		if k > 0 && needles[indices[k-1]].text == needles[i].text {
+			continue // scan reports all that share a text
+		}
+		c.members = append(c.members, member{needle: i, loop: -1})
+	}
+	places := len(c.members) * c.s
+	switch {
+	case places <= 400:
+		c.small = new([1 << 15]uint8)
+	case places <= 4000:
+		c.medium = new([1 << 12]uint64)
+	case places <= 40000:
+		c.large = new([1 << 15]uint64)
+	default:
+		c.huge = new([1 << 17]uint64)
+	}
+	c.slotShift = uint(64 - max(4, bits.Len(uint(places*5/4))))
+	c.slots = make([]uint64, 1<<(64-c.slotShift))
+	c.next = make([]uint32, places)
+	grams := make([]uint64, 0, maxSample)
+	for k := range c.members {
+		mb := &c.members[k]
+		t := needles[mb.needle].text
+		mb.window = int32(c.choose(t))
+		grams = grams[:0]
+		loops := len(t) >= longLoop && 8*shortestPeriod(t) <= len(t)
+	window:
+		for o := range c.s {
+			g := c.gram(t, int(mb.window)+o)
+			for _, other := range grams {
+				if other == g {
+					loops = true
+					continue window
+				}
+			}
+			grams = append(grams, g)
+			c.link(g, uint32(k*c.s+o))
+		}
+		if loops {
+			mb.loop = loop(mb.needle)
+		}
+		c.reach = max(c.reach, int(mb.window)+m)
+	}
+	return c
+}
+
+// choose returns where the window of t should begin: where it has the fewest
+// grams that other needles have, too, and that ordinary text may have.
+func (c *class) choose(t string) int {
+	best, bestCost := 0, -1
+	for w := 0; w <= min(len(t)-c.m, maxWindow); w++ {
+		cost := 0
+		for o := w; o < w+c.s; o++ {
+			cost += 16*c.shared(c.gram(t, o)) + plainness(t[o:o+c.q])
+			if bestCost >= 0 && cost >= bestCost {
+				break
+			}
+		}
+		if bestCost < 0 || cost < bestCost {
+			best, bestCost = w, cost
+		}
+		if bestCost < 16 {
+			break
+		}
+	}
+	return best
+}
+
+// slot is where gram g is, or would be.
+func (c *class) slot(g uint64) (at, tag uint64) {
+	h := g * mixB
+	at, tag = h>>c.slotShift, gramTag(h)
+	for c.slots[at] != 0 && c.slots[at]>>32 != tag {
+		at = (at + 1) & uint64(len(c.slots)-1)
+	}
+	return at, tag
+}
+
+// gramTag is what a slot keeps of a gram's hash. The low bits of the hash of a
+// short gram are zero. Grams that share it share a list, which costs
+// comparisons and nothing else.
+func gramTag(h uint64) uint64 { return h >> 28 & 0xffffffff }
+
+// shared counts the places of gram g, up to eight.
+func (c *class) shared(g uint64) int {
+	if !c.test(g * mixA) {
+		return 0
+	}
+	at, _ := c.slot(g)
+	n := 0
+	for k := uint32(c.slots[at]); k != 0 && n < 8; k = c.next[k-1] {
+		n++
+	}
+	return n
+}
+
+// link adds a place to the list of gram g.
+func (c *class) link(g uint64, place uint32) {
+	at, tag := c.slot(g)
+	c.next[place] = uint32(c.slots[at])
+	c.slots[at] = tag<<32 | uint64(place+1)
+	x := g * mixA
+	switch {
+	case c.small != nil:
+		c.small[x>>49] = 1
+	case c.medium != nil:
+		c.medium[x>>52] |= 1<<(x>>46&63) | 1<<(x>>40&63)
+	case c.large != nil:
+		c.large[x>>49] |= 1<<(x>>43&63) | 1<<(x>>37&63)
+	default:
+		c.huge[x>>47] |= 1<<(x>>41&63) | 1<<(x>>35&63)
+	}
+}
+
+// test asks the first filter.
+func (c *class) test(x uint64) bool {
+	switch {
+	case c.small != nil:
+		return c.small[x>>49] != 0
+	case c.medium != nil:
+		w := c.medium[x>>52]
+		return w>>(x>>46&63)&(w>>(x>>40&63))&1 != 0
+	case c.large != nil:
+		w := c.large[x>>49]
+		return w>>(x>>43&63)&(w>>(x>>37&63))&1 != 0
+	default:
+		w := c.huge[x>>47]
+		return w>>(x>>41&63)&(w>>(x>>35&63))&1 != 0
+	}
+}
+
+func pow62(q int) int {
+	n := 1
+	for range q {
+		n *= 62
+	}
+	return n
+}
+
+// plainness is 1 for a gram that ordinary text may well contain.
+func plainness(g string) int {
+	for i := range len(g) {
+		c := g[i]
+		if (c < 'a' || c > 'z') && c != ' ' && c != '-' && c != '.' {
+			return 0
+		}
+	}
+	return 1
+}
+
+// sample returns the first sampled position from p on whose gram may be in the
+// class, or one where no whole gram is left.
+func (c *class) sample(text []byte, p int) int {
+	switch {
+	case c.small != nil:
+		p = c.nextSmall(text, p)
+	case c.medium != nil:
+		p = c.nextMedium(text, p)
+	case c.large != nil:
+		p = c.nextLarge(text, p)
+	default:
+		p = c.nextHuge(text, p)
+	}
+	for ; p+c.q <= len(text); p += c.s {
+		if c.test(c.load(text, p) * mixA) {
+			return p
+		}
+	}
+	return p
+}
+
+// The loops below test four samples at a time and stop before the first four of
+// which one is in the filter. They differ in their constants, which is what
+// spares them a bounds check for each look-up.
+
+func (c *class) nextSmall(text []byte, p int) int {
+	t, s, lsh := c.small, c.s, c.lsh&63
+	for p+3*s+8 <= len(text) {
+		a := binary.LittleEndian.Uint64(text[p:]) << lsh * mixA
+		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
+		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
+		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
+		if t[a>>49]|t[b>>49]|t[d>>49]|t[e>>49] != 0 {
+			return p
+		}
+		p += 4 * s
+	}
+	return p
+}
+
+func (c *class) nextMedium(text []byte, p int) int {
+	t, s, lsh := c.medium, c.s, c.lsh&63
+	for p+3*s+8 <= len(text) {
+		a := binary.LittleEndian.Uint64(text[p:]) << lsh * mixA
+		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
+		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
+		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
+		wa, wb, wd, we := t[a>>52], t[b>>52], t[d>>52], t[e>>52]
+		wa = wa >> (a >> 46 & 63) & (wa >> (a >> 40 & 63))
+		wb = wb >> (b >> 46 & 63) & (wb >> (b >> 40 & 63))
+		wd = wd >> (d >> 46 & 63) & (wd >> (d >> 40 & 63))
+		we = we >> (e >> 46 & 63) & (we >> (e >> 40 & 63))
+		if (wa|wb|wd|we)&1 != 0 {
+			return p
+		}
+		p += 4 * s
+	}
+	return p
+}
+
+func (c *class) nextLarge(text []byte, p int) int {
+	t, s, lsh := c.large, c.s, c.lsh&63
+	for p+3*s+8 <= len(text) {
+		a := binary.LittleEndian.Uint64(text[p:]) << lsh * mixA
+		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
+		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
+		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
+		wa, wb, wd, we := t[a>>49], t[b>>49], t[d>>49], t[e>>49]
+		wa = wa >> (a >> 43 & 63) & (wa >> (a >> 37 & 63))
+		wb = wb >> (b >> 43 & 63) & (wb >> (b >> 37 & 63))
+		wd = wd >> (d >> 43 & 63) & (wd >> (d >> 37 & 63))
+		we = we >> (e >> 43 & 63) & (we >> (e >> 37 & 63))
+		if (wa|wb|wd|we)&1 != 0 {
+			return p
+		}
+		p += 4 * s
+	}
+	return p
+}
+
+func (c *class) nextHuge(text []byte, p int) int {
+	t, s, lsh := c.huge, c.s, c.lsh&63
+	for p+3*s+8 <= len(text) {
+		a := binary.LittleEndian.Uint64(text[p:]) << lsh * mixA
+		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
+		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
+		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
+		wa, wb, wd, we := t[a>>47], t[b>>47], t[d>>47], t[e>>47]
+		wa = wa >> (a >> 41 & 63) & (wa >> (a >> 35 & 63))
+		wb = wb >> (b >> 41 & 63) & (wb >> (b >> 35 & 63))
+		wd = wd >> (d >> 41 & 63) & (wd >> (d >> 35 & 63))
+		we = we >> (e >> 41 & 63) & (we >> (e >> 35 & 63))
+		if (wa|wb|wd|we)&1 != 0 {
+			return p
+		}
+		p += 4 * s
+	}
+	return p
+}
