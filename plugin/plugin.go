@@ -97,6 +97,7 @@ type Plugin struct {
 	closed  bool
 
 	mu       sync.Mutex
+	inCreate map[string]chan struct{}   // by session id
 	sessions map[string][]*sandboxState // by session id, made or opened here; two while one replaces the other
 	roots    map[string]string          // by session id: the root asked for
 }
@@ -127,7 +128,7 @@ func Load(ctx context.Context, rt *Runtime, cfg Config) (*Plugin, error) {
 	if err != nil {
 		return nil, &provider.Error{Code: provider.InvalidArgument, Op: op, Subject: m.Name, Message: err.Error(), Applied: provider.AppliedNo}
 	}
-	p := &Plugin{rt: rt, module: mod, m: m, cfg: cfg, broker: broker, log: cfg.Logger, hooks: hooks, sessions: map[string][]*sandboxState{}, roots: map[string]string{}}
+	p := &Plugin{rt: rt, module: mod, m: m, cfg: cfg, broker: broker, log: cfg.Logger, hooks: hooks, inCreate: map[string]chan struct{}{}, sessions: map[string][]*sandboxState{}, roots: map[string]string{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}

@@ -353,6 +353,9 @@ func (pr *process) Signal(ctx context.Context, name string) error {
 	if pr.h.p.desc.Exec.Kill == provider.KillNone {
 		return pr.h.p.refused(provider.Unsupported, "signal", "the plugin cannot signal commands")
 	}
+	if !knownSignal(name) {
+		return pr.h.p.refused(provider.InvalidArgument, "signal", "there is no such signal; give its POSIX name without SIG")
+	}
 	select {
 	case <-pr.done:
 		return pr.h.p.refused(provider.FailedPrecondition, "signal", "the command has ended")

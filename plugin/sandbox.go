@@ -23,6 +23,7 @@ type sandboxState struct {
 	attempt string
 	digest  string
 	root    string
+	missed  []string // wishes that are not enforced
 	net     *egress.Session
 
 	mu      sync.Mutex
@@ -218,6 +219,14 @@ func (p *Plugin) Create(ctx context.Context, q provider.CreateRequest) (provider
 	if err := p.mayProtect(op, q.Transport, len(q.ProtectedNames) > 0 || q.Protected.Len() > 0); err != nil {
 		return nil, err
 	}
+	if err := provider.CheckCreate(p.desc, q); err != nil {
+		return nil, err
+	}
+	leave, err := p.creating(ctx, q.SessionID)
+	if err != nil {
+		return nil, p.failed(op, err, provider.AppliedNo)
+	}
+	defer leave()
 	known := p.known(q)
 	p.plan(q)
 	if known == nil {
@@ -237,7 +246,7 @@ func (p *Plugin) Create(ctx context.Context, q provider.CreateRequest) (provider
 	if err != nil {
 		return nil, p.failed(op, err, provider.AppliedNo)
 	}
-	st := &sandboxState{session: q.SessionID, attempt: q.Labels[provider.LabelAttempt], digest: q.Digest, root: q.Root, net: net}
+	st := &sandboxState{session: q.SessionID, attempt: q.Labels[provider.LabelAttempt], digest: q.Digest, root: q.Root, net: net, missed: unenforced(p.desc.Features, q)}
 	if err := p.create(ctx, q, st); err != nil {
 		return nil, p.undo(ctx, st, q, err)
 	}
@@ -783,7 +792,7 @@ func (h *sandboxHandle) Status(ctx context.Context) (provider.Status, error) {
 	if err != nil {
 		return provider.Status{}, err
 	}
-	s := provider.Status{State: provider.State(r.State), Reason: r.Reason}
+	s := provider.Status{State: provider.State(r.State), Reason: r.Reason, Unenforced: slices.Clone(h.st.missed)}
 	if _, hit := h.st.net.Find(s.Reason); hit {
 		s.Reason = ""
 	}
@@ -824,7 +833,10 @@ func (h reachable) Port(ctx context.Context, port int) (provider.Endpoint, error
 // within resolves a path of a file operation against the root; it must stay
 // beneath.
 func (h *sandboxHandle) within(op, name string) (string, error) {
-	if strings.ContainsRune(name, 0) || path.IsAbs(name) {
+	if strings.ContainsRune(name, 0) {
+		return "", h.p.refused(provider.InvalidArgument, op, "the path holds a NUL")
+	}
+	if path.IsAbs(name) {
 		return "", h.p.refused(provider.PermissionDenied, op, "the path must be relative to the root")
 	}
 	clean := path.Clean("/" + name)
