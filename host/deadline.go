@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/sbxhost/sbxhost/provider"
@@ -25,31 +26,38 @@ func (d deadlines) Create(ctx context.Context, req provider.CreateRequest) (prov
 	// A sandbox that arrives after the host gave up is nobody's: the ledger
 	// would find it, but it need not wait for that.
 	late := func(sb provider.Sandbox) {
-		if sb != nil {
-			_ = d.Destroy(context.WithoutCancel(ctx), sb.Ref())
+		if s, err := d.sandbox(context.WithoutCancel(ctx), sb, "create", nil); err == nil {
+			_ = d.Destroy(context.WithoutCancel(ctx), s.Ref())
 		}
 	}
 	sb, err := bounded(ctx, d.create, "create", late, func(ctx context.Context) (provider.Sandbox, error) {
 		return d.inner.Create(ctx, req)
 	})
-	return d.sandbox(sb, "create", err)
+	return d.sandbox(ctx, sb, "create", err)
 }
 
 func (d deadlines) Open(ctx context.Context, ref provider.Ref) (provider.Sandbox, error) {
 	sb, err := bounded(ctx, d.call, "open", nil, func(ctx context.Context) (provider.Sandbox, error) {
 		return d.inner.Open(ctx, ref)
 	})
-	return d.sandbox(sb, "open", err)
+	return d.sandbox(ctx, sb, "open", err)
 }
 
-func (d deadlines) sandbox(sb provider.Sandbox, op string, err error) (provider.Sandbox, error) {
+// sandbox wraps what a provider returned. Its ref is asked for once, here: what
+// was checked of it must be what is used.
+func (d deadlines) sandbox(ctx context.Context, sb provider.Sandbox, op string, err error) (provider.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
 	if sb == nil {
 		return nil, provider.Errorf(provider.Internal, op, "the provider returned no sandbox and no error")
 	}
-	return deadlineSandbox{inner: sb, limit: d.call}, nil
+	ref, err := bounded(ctx, d.call, op, nil, func(context.Context) (provider.Ref, error) { return sb.Ref(), nil })
+	if err != nil {
+		return nil, err
+	}
+	ref.Data = slices.Clone(ref.Data)
+	return deadlineSandbox{inner: sb, limit: d.call, ref: ref}, nil
 }
 
 func (d deadlines) List(ctx context.Context, q provider.Query) ([]provider.Resource, error) {
@@ -68,32 +76,36 @@ func (d deadlines) Destroy(ctx context.Context, ref provider.Ref) error {
 type deadlineSandbox struct {
 	inner provider.Sandbox
 	limit time.Duration
+	ref   provider.Ref
 }
 
-func (s deadlineSandbox) Ref() provider.Ref { return s.inner.Ref() }
+func (s deadlineSandbox) Ref() provider.Ref { return s.ref }
 
 func (s deadlineSandbox) Exec(ctx context.Context, req provider.ExecRequest) (provider.Process, error) {
 	// A command that turns out to run after the host gave up is stopped.
 	late := func(p provider.Process) {
 		if p != nil {
-			_ = deadlineProcess{inner: p, limit: s.limit}.Kill(context.WithoutCancel(ctx), 0)
+			_ = p.Kill(context.WithoutCancel(ctx), 0)
 		}
 	}
-	p, err := bounded(ctx, s.limit, "exec", late, func(ctx context.Context) (provider.Process, error) {
-		return s.inner.Exec(ctx, req)
+	return bounded(ctx, s.limit, "exec", late, func(ctx context.Context) (provider.Process, error) {
+		p, err := s.inner.Exec(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		if p == nil {
+			return nil, provider.Errorf(provider.Internal, "exec", "the provider returned no process and no error")
+		}
+		d := deadlineProcess{inner: p, limit: s.limit}
+		if w := p.Stdin(); w != nil {
+			d.stdin = guardedWriter{w}
+		}
+		return d, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	if p == nil {
-		return nil, provider.Errorf(provider.Internal, "exec", "the provider returned no process and no error")
-	}
-	return deadlineProcess{inner: p, limit: s.limit}, nil
 }
 
-func (s deadlineSandbox) Files() provider.FS {
-	return deadlineFS{inner: s.inner.Files(), limit: s.limit}
-}
+// Files asks for the provider's FS in each call, where a panic is caught.
+func (s deadlineSandbox) Files() provider.FS { return deadlineFS{of: s.inner, limit: s.limit} }
 
 func (s deadlineSandbox) Status(ctx context.Context) (provider.Status, error) {
 	return bounded(ctx, s.limit, "status", nil, s.inner.Status)
@@ -106,10 +118,11 @@ func (s deadlineSandbox) unwrap() provider.Sandbox { return s.inner }
 // decides how long a command runs.
 type deadlineProcess struct {
 	inner provider.Process
+	stdin io.WriteCloser
 	limit time.Duration
 }
 
-func (p deadlineProcess) Stdin() io.WriteCloser { return p.inner.Stdin() }
+func (p deadlineProcess) Stdin() io.WriteCloser { return p.stdin }
 
 func (p deadlineProcess) Signal(ctx context.Context, name string) error {
 	return boundedErr(ctx, p.limit, "signal", func(ctx context.Context) error { return p.inner.Signal(ctx, name) })
@@ -132,10 +145,36 @@ func (p deadlineProcess) Resize(ctx context.Context, cols, rows uint16) error {
 	return boundedErr(ctx, p.limit, "resize", func(ctx context.Context) error { return r.Resize(ctx, cols, rows) })
 }
 
+// guardedWriter is a command's input. A write may block as long as the command
+// does not read, but not panic, nor claim more than it was given.
+type guardedWriter struct{ inner io.WriteCloser }
+
+func (w guardedWriter) Write(p []byte) (n int, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			n, err = 0, errPanicked("stdin")
+		}
+	}()
+	n, err = w.inner.Write(p)
+	if n < 0 || n > len(p) {
+		return 0, provider.Errorf(provider.Internal, "stdin", "the provider returned an impossible length")
+	}
+	return n, err
+}
+
+func (w guardedWriter) Close() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = errPanicked("stdin")
+		}
+	}()
+	return w.inner.Close()
+}
+
 // deadlineFS is the FS of deadlines. Open and Write move any amount of data and
 // are bounded by the caller's context only.
 type deadlineFS struct {
-	inner provider.FS
+	of    provider.Sandbox
 	limit time.Duration
 }
 
@@ -151,7 +190,10 @@ func (f deadlineFS) Open(ctx context.Context, path string) (io.ReadCloser, provi
 		}
 	}
 	o, err := bounded(ctx, 0, "open", late, func(ctx context.Context) (opened, error) {
-		r, info, err := f.inner.Open(ctx, path)
+		r, info, err := f.of.Files().Open(ctx, path)
+		if err == nil && r == nil {
+			err = provider.Errorf(provider.Internal, "open", "the provider returned no reader and no error")
+		}
 		return opened{r, info}, err
 	})
 	if err != nil {
@@ -215,25 +257,25 @@ func (r *deadlineReader) Close() error {
 const closeLimit = 10 * time.Second
 
 func (f deadlineFS) Write(ctx context.Context, path string, content io.Reader, opts provider.WriteOptions) error {
-	return boundedErr(ctx, 0, "write", func(ctx context.Context) error { return f.inner.Write(ctx, path, content, opts) })
+	return boundedErr(ctx, 0, "write", func(ctx context.Context) error { return f.of.Files().Write(ctx, path, content, opts) })
 }
 
 func (f deadlineFS) List(ctx context.Context, path string) ([]provider.FileInfo, error) {
 	return bounded(ctx, f.limit, "list", nil, func(ctx context.Context) ([]provider.FileInfo, error) {
-		return f.inner.List(ctx, path)
+		return f.of.Files().List(ctx, path)
 	})
 }
 
 func (f deadlineFS) Stat(ctx context.Context, path string) (provider.FileInfo, error) {
 	return bounded(ctx, f.limit, "stat", nil, func(ctx context.Context) (provider.FileInfo, error) {
-		return f.inner.Stat(ctx, path)
+		return f.of.Files().Stat(ctx, path)
 	})
 }
 
 func (f deadlineFS) Remove(ctx context.Context, path string, recursive bool) error {
-	return boundedErr(ctx, f.limit, "remove", func(ctx context.Context) error { return f.inner.Remove(ctx, path, recursive) })
+	return boundedErr(ctx, f.limit, "remove", func(ctx context.Context) error { return f.of.Files().Remove(ctx, path, recursive) })
 }
 
 func (f deadlineFS) Mkdir(ctx context.Context, path string, mode fs.FileMode) error {
-	return boundedErr(ctx, f.limit, "mkdir", func(ctx context.Context) error { return f.inner.Mkdir(ctx, path, mode) })
+	return boundedErr(ctx, f.limit, "mkdir", func(ctx context.Context) error { return f.of.Files().Mkdir(ctx, path, mode) })
 }

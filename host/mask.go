@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/sbxhost/sbxhost/provider"
@@ -36,12 +38,15 @@ func (m maskedSandbox) Status(ctx context.Context) (provider.Status, error) {
 	if err != nil {
 		return provider.Status{State: provider.StateUnknown}, m.b.err("status", err)
 	}
-	st.Reason = m.b.text(st.Reason)
+	st.Reason, st.Unenforced = m.b.text(st.Reason), slices.Clone(st.Unenforced) // the provider's own otherwise
 	for i, u := range st.Unenforced {
 		st.Unenforced[i] = m.b.text(u)
 	}
 	return st, nil
 }
+
+// signalName is what a signal may be called, for it is shown as it is.
+var signalName = regexp.MustCompile(`^[A-Z][A-Z0-9+-]{1,15}$`)
 
 // maskedProcess is the Process of maskedSandbox.
 type maskedProcess struct {
@@ -67,6 +72,9 @@ func (m maskedProcess) Kill(ctx context.Context, grace time.Duration) error {
 
 func (m maskedProcess) Wait(ctx context.Context) (provider.Exit, error) {
 	exit, err := m.inner.Wait(ctx)
+	if !signalName.MatchString(exit.Signal) {
+		exit.Signal = ""
+	}
 	return exit, m.b.err("exec", err)
 }
 
@@ -131,6 +139,7 @@ func (m maskedFS) List(ctx context.Context, path string) ([]provider.FileInfo, e
 	if err != nil {
 		return nil, m.b.err("list", err)
 	}
+	infos = slices.Clone(infos) // the provider may keep its own
 	for i := range infos {
 		infos[i] = m.info(infos[i])
 	}

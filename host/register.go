@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"maps"
 	"regexp"
 	"slices"
@@ -53,7 +54,12 @@ func (h *Host) register(r registration, p provider.Provider) error {
 	if p == nil {
 		return invalid(op, "provider "+name+" is nil", "")
 	}
-	desc := cloneDescription(p.Describe())
+	desc, err := bounded(context.Background(), h.limits.CallTimeout, op, nil, func(context.Context) (provider.Description, error) {
+		return cloneDescription(p.Describe()), nil
+	})
+	if err != nil {
+		return failure(op, name, err)
+	}
 	if err := provider.ValidateDescription(desc); err != nil {
 		return failure(op, name, err)
 	}
