@@ -20,7 +20,9 @@ func (n *needle) open() bool {
 	return n.bound || n.right != 0 || n.text[len(n.text)-1] == '\\'
 }
 
-// hit is an occurrence of a needle's text, before widening.
+// hit is an occurrence of a needle's text, before widening; or a chain of
+// occurrences of one needle without boundaries of which each overlaps the next;
+// or, at the end of a stream, the beginning of a needle.
 type hit struct {
 	start, end int
 	n          *needle
@@ -39,7 +41,7 @@ type found struct {
 // engine is immutable and safe for concurrent use.
 type engine interface {
 	// scan appends to f a hit for every occurrence of every needle in text, in
-	// any order. It returns the length of the longest suffix of text that is a
+	// any order, or one for a chain of them. It returns the length of the longest suffix of text that is a
 	// proper prefix of a needle, or a whole needle that is open.
 	scan(text []byte, f *found) (hold int)
 	// begins is scan for a text that is shorter than every needle.

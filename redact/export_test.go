@@ -1,5 +1,7 @@
 package redact
 
+import "strings"
+
 // RawNeedle is a needle as the engines see it, for tests that compare them with
 // the naive model.
 type RawNeedle struct {
@@ -121,7 +123,20 @@ func ScanBoth(raw []RawNeedle, text string) (simple, fast []ScanHit, simpleHold,
 		var f found
 		hold = e.scan([]byte(text), &f)
 		for _, h := range f.hits {
-			out = append(out, ScanHit{h.start, h.end, h.n.text, h.n.name.text})
+			// A chain of occurrences is taken apart; each must overlap the next.
+			end := h.start
+			for i := h.start; i <= h.end-len(h.n.text); i++ {
+				if strings.HasPrefix(text[i:], h.n.text) {
+					if i > h.start && i >= end {
+						panic("a chain of occurrences with a gap")
+					}
+					end = i + len(h.n.text)
+					out = append(out, ScanHit{i, end, h.n.text, h.n.name.text})
+				}
+			}
+			if end != h.end || end-h.start > len(h.n.text) && h.n.bound {
+				panic("a hit that is no occurrence")
+			}
 		}
 		return out, hold
 	}

@@ -13,6 +13,7 @@ const longLoop = 64
 type loop struct {
 	needle int32
 	fail   []int32 // fail[i] is the longest proper border of text[:i+1]
+	alone  bool    // occurrences that overlap can be reported as one hit
 }
 
 // run is how far a loop was followed: text[pos-matched:pos] is the longest
@@ -20,6 +21,7 @@ type loop struct {
 // start earlier were reported.
 type run struct {
 	pos, matched int
+	last         int // number of its last hit, plus one
 }
 
 func borders(s string, fail []int32) []int32 {
@@ -70,7 +72,15 @@ func (e *sampled) follow(text []byte, k int32, from, to int, f *found, hold int)
 		}
 		pos++
 		if matched == len(n) {
-			hold = e.report(text, l.needle, pos-matched, f, hold)
+			if last := r.last - 1; l.alone && last >= 0 && pos-matched < f.hits[last].end {
+				f.hits[last].end = pos
+			} else {
+				f.hits = e.report(l.needle, pos-matched, f.hits)
+				r.last = len(f.hits)
+			}
+			if pos == len(text) && e.open(l.needle) {
+				hold = max(hold, matched)
+			}
 			matched = int(l.fail[matched-1])
 		}
 	}

@@ -69,7 +69,11 @@ func newSampled(needles []needle) *sampled {
 // loop notes that a needle repeats itself.
 func (e *sampled) loop(needle int32) int32 {
 	t := e.needles[needle].text
-	e.loops = append(e.loops, loop{needle: needle, fail: borders(t, make([]int32, 0, len(t)))})
+	twin := int(needle)+1 < len(e.needles) && e.needles[needle+1].text == t
+	e.loops = append(e.loops, loop{
+		needle: needle, fail: borders(t, make([]int32, 0, len(t))),
+		alone: !twin && !e.needles[needle].bound,
+	})
 	return int32(len(e.loops) - 1)
 }
 
@@ -167,7 +171,10 @@ func (c *class) pass(e *sampled, text []byte, f *found, hold int) int {
 					hold = rest
 				}
 			} else if equal(text[start:start+len(n)], n) {
-				hold = e.report(text, mb.needle, start, f, hold)
+				f.hits = e.report(mb.needle, start, f.hits)
+				if rest == len(n) && rest > hold && e.open(mb.needle) {
+					hold = rest
+				}
 			}
 		}
 	}
@@ -175,17 +182,23 @@ func (c *class) pass(e *sampled, text []byte, f *found, hold int) int {
 }
 
 // report appends a hit for every needle with the text of this one.
-func (e *sampled) report(text []byte, needle int32, start int, f *found, hold int) int {
+func (e *sampled) report(needle int32, start int, hits []hit) []hit {
 	t := e.needles[needle].text
-	end := start + len(t)
 	for j := int(needle); j < len(e.needles) && (j == int(needle) || e.needles[j].text == t); j++ {
-		n := &e.needles[j]
-		f.hits = append(f.hits, hit{start: start, end: end, n: n})
-		if end == len(text) && len(t) > hold && n.open() {
-			hold = len(t)
+		hits = append(hits, hit{start: start, end: start + len(t), n: &e.needles[j]})
+	}
+	return hits
+}
+
+// open reports whether a needle with the text of this one is.
+func (e *sampled) open(needle int32) bool {
+	t := e.needles[needle].text
+	for j := int(needle); j < len(e.needles) && (j == int(needle) || e.needles[j].text == t); j++ {
+		if e.needles[j].open() {
+			return true
 		}
 	}
-	return hold
+	return false
 }
 
 // equal compares. Words at the end and in the middle go first: text that

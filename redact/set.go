@@ -219,14 +219,14 @@ func (s *set) resolve(text []byte, c lookbehind, e end, buf *scratch) (spans []s
 // widen takes in the neighbours that carry bits of the value or would be left
 // behind as half an escape.
 func (s *set) widen(text []byte, c lookbehind, h hit) span {
-	sp := span{start: h.start, end: h.end, core: h.end - h.start, n: h.n.name}
+	sp := span{start: h.start, end: h.end, core: min(h.end-h.start, len(h.n.text)), n: h.n.name}
 	if h.start > 0 {
 		before := text[h.start-1]
 		if sextet[before]&h.n.left != 0 || before == '\\' && escapable(h.n.text[0]) && c.oddAt(text, h.start) {
 			sp.start--
 		}
 	}
-	if h.end < len(text) && h.end-h.start == len(h.n.text) {
+	if h.end < len(text) && h.end-h.start >= len(h.n.text) {
 		after := text[h.end]
 		if sextet[after]&h.n.right != 0 ||
 			text[h.end-1] == '\\' && escapable(after) && c.oddAt(text, h.end) {

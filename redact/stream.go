@@ -22,11 +22,14 @@ type stream struct {
 // until the next call and may be p itself.
 func (st *stream) next(p []byte, e end) []byte {
 	text := p
+	set := st.sh.set.Load()
 	if len(st.carry) > 0 {
 		st.text = append(append(st.text[:0], st.carry...), p...)
 		text = st.text
 	}
-	set := st.sh.set.Load()
+	if e == more && st.out == 0 && len(text) < set.least {
+		return st.tiny(set, text)
+	}
 	spans, held := set.resolve(text, st.before, e, &st.buf)
 	limit := held
 	if e != more {
@@ -38,6 +41,25 @@ func (st *stream) next(p []byte, e end) []byte {
 	}
 	st.keep(text, held)
 	return out
+}
+
+// tiny is next for a text that is shorter than every needle: all of it is
+// written, but for the beginning of a needle at its end.
+func (st *stream) tiny(set *set, text []byte) []byte {
+	held := len(text)
+	for _, l := range set.layers {
+		held = min(held, len(text)-l.begins(text))
+	}
+	if held > 0 && set.startsBefore(text, held, st.before) {
+		held--
+	}
+	if held == 0 {
+		st.carry = append(st.carry, text[len(st.carry):]...)
+		return nil
+	}
+	st.before = st.before.at(text, held)
+	st.carry = append(st.carry[:0], text[held:]...)
+	return text[:held]
 }
 
 // emit brings the output up to text[:limit]. A span that begins before limit is
