@@ -134,11 +134,17 @@ const ordinary = 12345
 // again runs this test binary in a role, as uid when this process is root.
 func again(t *testing.T, uid int, role string, args []string, env ...string) *exec.Cmd {
 	t.Helper()
-	self, err := os.ReadFile("/proc/self/exe")
-	require.NoError(t, err)
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "local.test")
-	require.NoError(t, os.WriteFile(bin, self, 0o755))
+	self, err := os.Executable()
+	require.NoError(t, err)
+	// A link rather than a copy: what was just written cannot be executed while
+	// another test forks.
+	if os.Link(self, bin) != nil {
+		b, err := os.ReadFile(self)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(bin, b, 0o755))
+	}
 	home := filepath.Join(dir, "home")
 	require.NoError(t, os.Mkdir(home, 0o700))
 	cmd := exec.Command(bin, args...)

@@ -172,7 +172,7 @@ func TestFallback(t *testing.T) {
 			require.NoError(t, err, "%s", out)
 			text := string(out)
 			assert.Contains(t, text, "error: Unsupported")
-			for _, s := range []string{"namespaces: ", "landlock: ", "docker", "--unsafe-local", "unprivileged_userns_clone"} {
+			for _, s := range []string{"namespaces: ", "landlock: ", "another provider", "--unsafe-local", "unprivileged_userns_clone"} {
 				assert.Contains(t, text, s)
 			}
 			assert.NotContains(t, text, "works")

@@ -16,6 +16,6 @@ func New(Options) (*Provider, error) {
 	return nil, &provider.Error{
 		Code: provider.Unsupported, Op: "new", Provider: "local", Applied: provider.AppliedNo,
 		Message: "the local provider needs Linux 5.13 or newer with user namespaces or Landlock; this is " + runtime.GOOS,
-		Remedy:  "use --provider docker or daytona",
+		Remedy:  "run sbxhost on Linux (in a virtual machine, for example), or use another provider",
 	}
 }

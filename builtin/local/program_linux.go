@@ -3,11 +3,13 @@ package local
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,7 +64,16 @@ func (p *program) runs() bool {
 		return false
 	}
 	defer func() { _ = null.Close() }()
-	proc, err := os.StartProcess(p.path, []string{"sbx-shim"}, &os.ProcAttr{Files: []*os.File{null, null, null}, Env: []string{}})
+	start := func() (*os.Process, error) {
+		return os.StartProcess(p.path, []string{"sbx-shim"}, &os.ProcAttr{Files: []*os.File{null, null, null}, Env: []string{}})
+	}
+	proc, err := start()
+	for i := 0; errors.Is(err, unix.ETXTBSY) && i < 50; i++ {
+		// A child that is being made elsewhere still has the file open for
+		// writing.
+		time.Sleep(time.Millisecond)
+		proc, err = start()
+	}
 	if err != nil {
 		return false
 	}

@@ -101,7 +101,7 @@ func (p *Provider) chooseLevel() error {
 		p.reasons = append(p.reasons, string(l)+": "+err.Error())
 	}
 	e := problem(provider.Unsupported, "new", "", "no isolation can be had on this machine").
-		remedy("allow user namespaces (kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0), or use a kernel with Landlock ABI 6 (Linux 6.12), or --provider docker or daytona; --unsafe-local runs without isolation")
+		remedy("allow user namespaces (kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0), or use a kernel with Landlock ABI 6 (Linux 6.12), or another provider; --unsafe-local runs without isolation")
 	return e.cause(errors.New(joinReasons(p.reasons)))
 }
 

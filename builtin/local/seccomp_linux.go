@@ -182,6 +182,12 @@ func assemble(f filter) []byte {
 		a.ifEqual(nr, func() {
 			a.load(dataArg0)
 			flags := uint32(namespaceFlags)
+			if nr == unix.SYS_CLONE && !f.bare {
+				// The supervisor is under this program too, and gives each exec a UTS
+				// namespace. A command has no capability to make one, and cannot get
+				// it together with a user namespace.
+				flags &^= unix.CLONE_NEWUTS
+			}
 			if nr == unix.SYS_UNSHARE {
 				flags |= unix.CLONE_NEWTIME // in clone the bit is part of the exit signal
 			}

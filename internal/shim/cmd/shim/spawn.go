@@ -70,9 +70,46 @@ var (
 // kernel writes it (CLONE_PARENT_SETTID).
 var forking int32
 
-// stallLimit is how long a new process may take to execute. Something inside
-// can stop it before it does, and the supervisor waits meanwhile.
-const stallLimit = time.Second
+// forks counts them, so that a look at forking knows whether it is the same one.
+var forks atomic.Int64
+
+// stalled is the process that was killed because it had been stopped before it
+// executed: something inside may do that, and the supervisor waits meanwhile.
+var stalled int32
+
+// lookEvery is how often a fork in progress is looked at.
+const lookEvery = 100 * time.Millisecond
+
+// watching: a look is due. One timer serves many forks, because a timer for each
+// would cost as much as the fork.
+var watching atomic.Bool
+
+// watch looks at the fork in progress every now and then, until there were none
+// for a while.
+func watch() {
+	if !watching.CompareAndSwap(false, true) {
+		return
+	}
+	var look func()
+	seen := forks.Load()
+	look = func() {
+		now := forks.Load()
+		pid := atomic.LoadInt32(&forking)
+		if p, ok := stat(int(pid)); pid > 0 && now == seen && ok && p.stopped {
+			atomic.StoreInt32(&stalled, pid)
+			_ = unix.Kill(int(pid), unix.SIGKILL)
+		} else if pid == 0 && now == seen {
+			watching.Store(false)
+			if forks.Load() != now { // one began meanwhile
+				watch()
+			}
+			return
+		}
+		seen = now
+		time.AfterFunc(lookEvery, look)
+	}
+	time.AfterFunc(lookEvery, look)
+}
 
 //go:noescape
 func rawVfork(trap, a1, a2, a3 uintptr) (r1, err uintptr)
@@ -80,16 +117,14 @@ func rawVfork(trap, a1, a2, a3 uintptr) (r1, err uintptr)
 // spawn starts c and returns its process id. On failure c.stage and c.errno say
 // what went wrong, and a process may still have to be reaped.
 func spawn(c *child) (pid int, ok bool) {
-	atomic.StoreInt32(&forking, 0)
-	watch := time.AfterFunc(stallLimit, func() {
-		if p := atomic.LoadInt32(&forking); p > 0 {
-			_ = unix.Kill(int(p), unix.SIGKILL)
-		}
-	})
+	forks.Add(1)
+	watch()
 	r, e := vforkExec(c)
 	atomic.StoreInt32(&forking, 0)
-	watch.Stop()
 	runtime.KeepAlive(c)
+	if e == 0 && atomic.SwapInt32(&stalled, 0) == int32(r) {
+		e = uintptr(unix.EAGAIN)
+	}
 	if e != 0 {
 		c.stage, c.errno = wire.StageFork, e
 		return 0, false

@@ -20,6 +20,7 @@ import (
 type process struct {
 	pid, ppid int
 	zombie    bool
+	stopped   bool
 }
 
 // members lists the living processes of e.
@@ -107,7 +108,7 @@ func stat(pid int) (process, bool) {
 	if i == 0 || i+4 >= n {
 		return process{}, false
 	}
-	p := process{pid: pid, zombie: b[i+2] == 'Z' || b[i+2] == 'X'}
+	p := process{pid: pid, zombie: b[i+2] == 'Z' || b[i+2] == 'X', stopped: b[i+2] == 'T'}
 	for j := i + 4; j < n && b[j] >= '0' && b[j] <= '9'; j++ {
 		p.ppid = p.ppid*10 + int(b[j]-'0')
 	}
