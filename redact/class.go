@@ -3,6 +3,7 @@ package redact
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 )
 
 // class searches for needles of similar length.
@@ -110,21 +111,20 @@ func newClass(needles []needle, indices []int32, q int, loop func(needle int32) 
 		t := needles[mb.needle].text
 		mb.window = int32(c.choose(t))
 		grams = grams[:0]
-		loops := len(t) >= longLoop && 8*shortestPeriod(t) <= len(t)
-	window:
 		for o := range c.s {
-			g := c.gram(t, int(mb.window)+o)
-			for _, other := range grams {
-				if other == g {
-					loops = true
-					continue window
-				}
+			if g := c.gram(t, int(mb.window)+o); !slices.Contains(grams, g) {
+				grams = append(grams, g)
 			}
-			grams = append(grams, g)
-			c.link(g, uint32(k*c.s+o))
 		}
-		if loops {
+		if 4*len(grams) <= c.s || len(t) >= longLoop && shortestPeriod(t) <= len(t)/longLoop {
 			mb.loop = loop(mb.needle)
+			for o, g := range grams {
+				c.link(g, uint32(k*c.s+o))
+			}
+		} else {
+			for o := range c.s {
+				c.link(c.gram(t, int(mb.window)+o), uint32(k*c.s+o))
+			}
 		}
 		c.reach = max(c.reach, int(mb.window)+m)
 	}

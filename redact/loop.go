@@ -5,8 +5,8 @@ package redact
 // product of the lengths, so such a needle is followed byte by byte, as Knuth,
 // Morris and Pratt do, from where a sample met it for as long as it goes on.
 
-// longLoop is the length from which a needle whose window does not repeat is
-// looked at as a whole.
+// longLoop is how often a needle repeats itself as a whole when it counts as
+// one that does although its window does not.
 const longLoop = 64
 
 // loop is a needle that repeats itself.

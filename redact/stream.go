@@ -21,14 +21,14 @@ type stream struct {
 // next takes in p and returns what may be written now. The result is valid
 // until the next call and may be p itself.
 func (st *stream) next(p []byte, e end) []byte {
-	text := p
 	set := st.sh.set.Load()
+	if e == more && st.out == 0 && len(st.carry)+len(p) < set.least {
+		return st.tiny(set, p)
+	}
+	text := p
 	if len(st.carry) > 0 {
 		st.text = append(append(st.text[:0], st.carry...), p...)
 		text = st.text
-	}
-	if e == more && st.out == 0 && len(text) < set.least {
-		return st.tiny(set, text)
 	}
 	spans, held := set.resolve(text, st.before, e, &st.buf)
 	limit := held
@@ -43,23 +43,37 @@ func (st *stream) next(p []byte, e end) []byte {
 	return out
 }
 
-// tiny is next for a text that is shorter than every needle: all of it is
-// written, but for the beginning of a needle at its end.
-func (st *stream) tiny(set *set, text []byte) []byte {
-	held := len(text)
+// tiny is next where carry and p are shorter than every needle together: all of
+// it is written, but for the beginning of a needle at its end.
+func (st *stream) tiny(set *set, p []byte) []byte {
+	// The loops move a few bytes each, for which a call costs more.
+	for _, c := range p {
+		st.carry = append(st.carry, c)
+	}
+	text := st.carry
+	hold := 0
 	for _, l := range set.layers {
-		held = min(held, len(text)-l.begins(text))
+		hold = max(hold, l.begins(text))
 	}
-	if held > 0 && set.startsBefore(text, held, st.before) {
-		held--
-	}
+	held := len(text) - hold
 	if held == 0 {
-		st.carry = append(st.carry, text[len(st.carry):]...)
 		return nil
 	}
+	if before := text[held-1]; (before == '\\' || sextet[before]&set.left != 0) && set.startsBefore(text, held, st.before) {
+		if held--; held == 0 {
+			return nil
+		}
+	}
 	st.before = st.before.at(text, held)
-	st.carry = append(st.carry[:0], text[held:]...)
-	return text[:held]
+	st.output = st.output[:0]
+	for _, c := range text[:held] {
+		st.output = append(st.output, c)
+	}
+	for i, c := range text[held:] {
+		text[i] = c
+	}
+	st.carry = text[:len(text)-held]
+	return st.output
 }
 
 // emit brings the output up to text[:limit]. A span that begins before limit is
