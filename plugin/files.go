@@ -74,6 +74,7 @@ func (f files) Open(ctx context.Context, name string) (io.ReadCloser, provider.F
 	info := provider.FileInfo{Name: path.Base(abs), Path: strings.TrimPrefix(path.Clean("/"+name), "/"), Mode: 0o644}
 	select {
 	case <-first.seen:
+		info.Size = max(net.ContentLength(), 0)
 	case err := <-done:
 		if err != nil {
 			cancel()
@@ -171,6 +172,9 @@ func (f files) info(e abi.Entry, dir string) provider.FileInfo {
 	case "file":
 	default:
 		mode |= fs.ModeIrregular
+	}
+	if mode.IsDir() {
+		e.Size = 0
 	}
 	return provider.FileInfo{Name: e.Name, Path: path.Join(dir, e.Name), Size: e.Size, Mode: mode, ModTime: time.Unix(e.ModTime, 0), Target: e.Target}
 }

@@ -670,6 +670,9 @@ func (p *Plugin) List(ctx context.Context, q provider.Query) ([]provider.Resourc
 		default:
 			state = provider.StateUnknown
 		}
+		if session := labels[provider.LabelSession]; item.Name == "" && session != "" {
+			item.Name = provider.NamePrefix + session // a vendor without names
+		}
 		r := provider.Resource{Ref: provider.Ref{ID: item.Sandbox, Data: data}, Name: item.Name, Labels: labels, State: state}
 		if item.CreatedAt > 0 {
 			r.CreatedAt = time.Unix(item.CreatedAt, 0)

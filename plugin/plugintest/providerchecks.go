@@ -15,7 +15,9 @@ import (
 // beyondFake are checks of providertest that need a real machine: the fake runs
 // commands in a folder of this one.
 var beyondFake = map[string]string{
-	"create/root": "the fake's commands see this machine's file system, not a sandbox's",
+	"create/root":       "the fake's commands see this machine's file system, not a sandbox's",
+	"exec/dir":          "the fake's commands see this machine's file system, not a sandbox's",
+	"files/escape-link": "where links of a vendor's sandbox lead is the vendor's matter: nothing of the host's is behind them",
 }
 
 var lacksOperation = regexp.MustCompile(`the plugin (?:does not offer|cannot) (list_dir|stat|mkdir|remove|read|write|port|exec|signal|input)\b`)
@@ -75,12 +77,27 @@ func (k *kit) provider(ctx context.Context) {
 		case providertest.Failed:
 			// A check may use an operation that the manifest does not claim; that it
 			// was refused is then what the check found.
-			if m := lacksOperation.FindStringSubmatch(strings.Join(r.Messages, "\n")); m != nil && !k.m.Has(m[1]) && len(r.Messages) == 1 {
-				c.Status, c.Reasons = NotDeclared, []string{"the check needs the operation " + m[1] + ", which the manifest does not declare"}
+			if op := k.lacking(r.Messages); op != "" {
+				c.Status, c.Reasons = NotDeclared, []string{"the check needs the operation " + op + ", which the manifest does not declare"}
 			}
 		}
 		k.add(c)
 	}
+}
+
+// lacking returns the operation for want of which a check failed, "" when it
+// failed for any other reason too.
+func (k *kit) lacking(messages []string) (op string) {
+	for _, text := range messages {
+		m := lacksOperation.FindStringSubmatch(text)
+		switch {
+		case m != nil && !k.m.Has(m[1]):
+			op = m[1]
+		case !strings.HasPrefix(text, "transport "): // which transport it was is no failure
+			return ""
+		}
+	}
+	return op
 }
 
 func (k *kit) wantsProvider() bool {

@@ -69,6 +69,7 @@ type Call struct {
 	delivered bool // a payload route ended properly
 	applied   provider.Applied
 	uses      map[string]*uses // single-use rights of this operation, by what they do
+	length    int64            // of the file that is being read, -1 unknown
 	begun     bool             // the request that does the action was accepted
 	streams   int              // payload streams that have not come to their end
 	redacted  int              // replies of an operation without a session that held values
@@ -80,7 +81,7 @@ type Call struct {
 
 // Call begins an operation. Close it.
 func (b *Broker) Call(cfg CallConfig) *Call {
-	c := &Call{b: b, cfg: cfg, responses: map[int64]*Response{}, applied: provider.AppliedNo, uses: map[string]*uses{}, listed: map[string]map[string]string{}}
+	c := &Call{b: b, cfg: cfg, responses: map[int64]*Response{}, length: -1, applied: provider.AppliedNo, uses: map[string]*uses{}, listed: map[string]map[string]string{}}
 	if cfg.Session == nil {
 		c.sight = newSight(b.guard)
 		return c
@@ -448,7 +449,9 @@ func (c *Call) settle(r *spec.Route, resp *http.Response, sent bool, spent []*us
 		c.b.mu.Unlock()
 	}
 	does := startsAction(r)
-	if outcome == provider.AppliedYes && does && c.cfg.Started != nil {
+	// A Connect stream answers 200 and then says in its first message whether it
+	// was accepted: see firstFrame.
+	if outcome == provider.AppliedYes && does && c.cfg.Started != nil && r.Response.Body != spec.BodyConnect {
 		c.cfg.Started()
 	}
 	c.mu.Lock()

@@ -7,9 +7,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/plugin/internal/spec"
+	"github.com/sbxhost/sbxhost/provider"
 	"github.com/sbxhost/sbxhost/secret"
 )
 
@@ -34,6 +37,7 @@ type Response struct {
 	pending []byte // a frame that did not fit
 	ended   error
 	counted bool
+	moved   bool // a first frame came
 	output  bool // a payload stream that has not come to its end
 }
 
@@ -63,6 +67,9 @@ func (c *Call) receive(_ context.Context, r *spec.Route, resp *http.Response) (*
 		}
 		return out, nil
 	case ok && kind == spec.BodyRaw && len(r.Response.Payload) > 0:
+		c.mu.Lock()
+		c.length = resp.ContentLength
+		c.mu.Unlock()
 		return out, out.deliverRaw()
 	case kind == spec.BodyNone && ok:
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, abi.MaxHTTPResponse)) // its content is nobody's
@@ -157,6 +164,21 @@ func (c *Call) cut() {
 	c.mu.Lock()
 	c.truncated = true
 	c.mu.Unlock()
+}
+
+// refused records that the vendor did not do what it was asked for.
+func (c *Call) refused() {
+	c.mu.Lock()
+	c.begun, c.applied = false, provider.AppliedNo
+	c.mu.Unlock()
+}
+
+// ContentLength is the size of the file that is being read, as the vendor
+// announced it; -1 when it did not.
+func (c *Call) ContentLength() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.length
 }
 
 func (c *Call) complete() {
@@ -470,6 +492,7 @@ func (o *Response) nextFrame(limit int) ([]byte, error) {
 			}
 			return nil, o.ended
 		}
+		o.firstFrame(doc)
 		if err := o.payloads(doc); err != nil {
 			o.ended = err
 			return nil, err
@@ -485,6 +508,32 @@ func (o *Response) nextFrame(limit int) ([]byte, error) {
 	f := o.pending
 	o.pending = nil
 	return f, nil
+}
+
+// definite are the Connect codes that say that nothing was done.
+var definite = []string{"invalid_argument", "not_found", "already_exists", "permission_denied", "resource_exhausted", "failed_precondition", "out_of_range", "unimplemented", "unauthenticated"}
+
+// firstFrame settles what the status of a Connect stream leaves open: the call
+// is accepted by its first message, or refused by an end message that comes
+// first.
+func (o *Response) firstFrame(doc any) {
+	f, ok := o.frames.(*connectFrames)
+	if !ok || o.moved {
+		return
+	}
+	o.moved = true
+	if !startsAction(o.r) {
+		return
+	}
+	if f.done {
+		if code, _ := lookup(doc, "/end/error/code"); slices.Contains(definite, fmt.Sprint(code)) {
+			o.c.refused()
+		}
+		return
+	}
+	if o.c.cfg.Started != nil {
+		o.c.cfg.Started()
+	}
 }
 
 func (o *Response) frameEnd(err error) error {
