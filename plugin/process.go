@@ -38,6 +38,8 @@ type process struct {
 
 	started chan struct{} // closed when the command runs
 	once    sync.Once
+	named   chan struct{} // closed when the plugin has given the exec a reference
+	naming  sync.Once
 	done    chan struct{} // closed when exit and err are set
 	exit    provider.Exit
 	err     error
@@ -98,7 +100,7 @@ func (h *sandboxHandle) Exec(ctx context.Context, q provider.ExecRequest) (provi
 	h.st.net.Arm(q.Protected)
 	h.st.net.Arm(q.Secrets)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	pr := &process{h: h, req: q, exec: e, cancel: cancel, started: make(chan struct{}), done: make(chan struct{})}
+	pr := &process{h: h, req: q, exec: e, cancel: cancel, started: make(chan struct{}), named: make(chan struct{}), done: make(chan struct{})}
 	if q.Stdin == provider.StdinLive {
 		pr.stdin = &stdinWriter{pr: pr, ctx: run}
 	}
@@ -193,6 +195,7 @@ func (pr *process) run(ctx context.Context) {
 		pr.mu.Lock()
 		pr.ref = bytes.Clone(ref)
 		pr.mu.Unlock()
+		pr.naming.Do(func() { close(pr.named) })
 		pr.markStarted()
 		return nil
 	}
@@ -228,6 +231,21 @@ func (pr *process) driven(req *abi.ExecRequest, net *egress.Call, c *call) {
 		pr.markStarted()
 		_, _ = w.Write(data) // a caller that stopped reading drops the rest
 		return nil
+	}
+}
+
+// nameWait is how long an operation on a command that has just started waits for
+// the plugin to say how it is called. A plugin need not name its commands.
+const nameWait = time.Second
+
+func (pr *process) awaitName(ctx context.Context) {
+	t := time.NewTimer(nameWait)
+	defer t.Stop()
+	select {
+	case <-pr.named:
+	case <-pr.done:
+	case <-ctx.Done():
+	case <-t.C:
 	}
 }
 
@@ -361,6 +379,7 @@ func (pr *process) Signal(ctx context.Context, name string) error {
 		return pr.h.p.refused(provider.FailedPrecondition, "signal", "the command has ended")
 	default:
 	}
+	pr.awaitName(ctx)
 	pr.mu.Lock()
 	pr.killed = true
 	pr.mu.Unlock()
@@ -375,6 +394,9 @@ func (pr *process) Signal(ctx context.Context, name string) error {
 // Kill ends the command: TERM, grace, KILL. It returns nil only when the vendor
 // reported the command's end.
 func (pr *process) Kill(ctx context.Context, grace time.Duration) error {
+	if pr.h.p.desc.Exec.Kill == provider.KillNone {
+		return pr.stopTree(ctx, grace, nil)
+	}
 	select {
 	case <-pr.done:
 		return nil
@@ -485,6 +507,7 @@ func (w *stdinWriter) Close() error {
 
 func (w *stdinWriter) send(chunk []byte, eof bool) error {
 	pr, st := w.pr, w.pr.h.st
+	pr.awaitName(w.ctx)
 	e := *pr.exec
 	e.Input = chunk
 	net := pr.h.p.broker.Call(egress.CallConfig{Op: abi.OpInput, Session: st.net, Exec: &e})

@@ -20,7 +20,7 @@ func TestE2BProvider(t *testing.T) {
 	providertest.Run(t, providertest.Harness{
 		New:      func(tb providertest.TB) provider.Provider { return f.load(tb) },
 		Commands: commands(), RealShell: true, HostArgv: true, Volume: 8 << 20, CallTimeout: 60 * time.Second,
-		Survivors: providertest.CountHostProcesses,
+		Survivors: providertest.CountHostProcesses, Skip: f.unproven(),
 	})
 	f.sawNothing(t, "envd_token_for")
 }

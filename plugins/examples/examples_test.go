@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,6 +128,13 @@ func (f *rig) load(t providertest.TB) *plugin.Plugin {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, p.Close()) })
 	return p
+}
+
+// unproven are the checks that a vendor makes impossible, with the reasons.
+func (f *rig) unproven() map[string]string {
+	out := map[string]string{"files/escape-link": "a fake's folder is on this machine, and where links of a vendor's sandbox lead is the vendor's matter"}
+	maps.Copy(out, f.hello.Unproven)
+	return out
 }
 
 type locked struct{ f *rig }

@@ -11,9 +11,20 @@ import (
 
 	"github.com/sbxhost/sbxhost/plugins/examples/flymachines/fake"
 	"github.com/sbxhost/sbxhost/provider"
+	"github.com/sbxhost/sbxhost/provider/providertest"
 )
 
 var flyModule = module("flymachines")
+
+func TestFlyMachinesProvider(t *testing.T) {
+	f := newRig(t, flyModule, fake.Register)
+	providertest.Run(t, providertest.Harness{
+		New:      func(tb providertest.TB) provider.Provider { return f.load(tb) },
+		Commands: commands(), RealShell: true, HostArgv: true, Volume: 1 << 20, CallTimeout: 60 * time.Second,
+		Survivors: providertest.CountHostProcesses, NoRequestSecrets: true, Skip: f.unproven(),
+	})
+	f.sawNothing(t)
+}
 
 // Fly shows a machine's environment in every reply that describes it; the plugin
 // sees none of it all the same.

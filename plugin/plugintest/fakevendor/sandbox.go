@@ -2,6 +2,7 @@ package fakevendor
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -119,8 +120,10 @@ type Command struct {
 // sandbox's.
 func (s *Sandbox) Start(id string, argv []string, dir string, env map[string]string, stdin bool) (*Command, func([]byte, bool) error, error) {
 	work := s.Path(dir)
-	if err := os.MkdirAll(work, 0o700); err != nil {
+	if info, err := os.Stat(work); err != nil {
 		return nil, nil, err
+	} else if !info.IsDir() {
+		return nil, nil, &fs.PathError{Op: "chdir", Path: dir, Err: syscall.ENOTDIR}
 	}
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:gosec // running commands is what a fake vendor is for
 	cmd.Dir = work

@@ -13,6 +13,9 @@ func (e2b) Read(c *guest.Call, _ *abi.PathRequest) (abi.ReadReply, error) {
 	if err != nil {
 		return abi.ReadReply{}, err
 	}
+	if entry.Type == "dir" {
+		return abi.ReadReply{}, guest.Fail(guest.FailedPrecondition, "read file: it is a directory")
+	}
 	return abi.ReadReply{Size: entry.Size, Mode: entry.Mode}, transfer(c, "read file", "download")
 }
 
@@ -28,8 +31,16 @@ func transfer(c *guest.Call, what, route string) error {
 			return err
 		}
 		defer resp.Close()
-		return guest.StatusError(what, resp.Status)
+		return fileError(what, resp.Status)
 	})
+}
+
+// fileError: a 400 of the file service says that a path is of the wrong kind.
+func fileError(what string, status int) error {
+	if status == 400 {
+		return guest.Fail(guest.FailedPrecondition, what+": the path is not of the right kind")
+	}
+	return guest.StatusError(what, status)
 }
 
 // ListDir lists a directory.
@@ -80,6 +91,7 @@ func (e2b) Mkdir(c *guest.Call, _ *abi.MkdirRequest) error {
 			if e, err := stat(c); err == nil && e.Type == "dir" {
 				return nil
 			}
+			return guest.Fail(guest.AlreadyExists, "make directory: something else has that name")
 		}
 		return guest.StatusError("make directory", resp.Status)
 	})
@@ -93,8 +105,20 @@ func stat(c *guest.Call) (abi.Entry, error) {
 // ask makes a unary call of the file service.
 func ask(c *guest.Call, what, route string) (guest.Value, error) {
 	var v guest.Value
-	err := withToken(c, func() (err error) {
-		v, err = c.JSON(what, guest.Request{Route: route})
+	err := withToken(c, func() error {
+		resp, err := c.Do(guest.Request{Route: route})
+		if err != nil {
+			return err
+		}
+		defer resp.Close()
+		if err := fileError(what, resp.Status); err != nil {
+			return err
+		}
+		body, err := resp.Body()
+		if err != nil {
+			return err
+		}
+		v, err = guest.Parse(body)
 		return err
 	})
 	return v, err
@@ -102,7 +126,7 @@ func ask(c *guest.Call, what, route string) (guest.Value, error) {
 
 // entry maps an EntryInfo. Protocol Buffers write 64-bit integers as text.
 func entry(v guest.Value) abi.Entry {
-	e := abi.Entry{Name: v.Get("name").Text(), Type: "other", Mode: v.Get("mode").Int(), Target: v.Get("symlinkTarget").Text()}
+	e := abi.Entry{Name: v.Get("name").Text(), Type: "other", Mode: v.Get("mode").Int(), Target: v.Get("symlinkTarget").Text(), ModTime: unix(v.Get("modifiedTime").Text())}
 	e.Size, _ = strconv.ParseInt(v.Get("size").Text(), 10, 64) // left out when it is 0
 	switch v.Get("type").Text() {
 	case "FILE_TYPE_FILE":

@@ -100,7 +100,8 @@ func page(c *guest.Call, q guest.Request, out *abi.ListReply) (next string, err 
 	}
 	for _, item := range v.Items() {
 		out.Items = append(out.Items, abi.Item{
-			Sandbox: item.Get("sandboxID").Text(), Name: item.Get("alias").Text(), State: state(item.Get("state").Text()), Labels: item.Get("metadata").StringMap(),
+			Sandbox: item.Get("sandboxID").Text(), Name: "sbxhost-" + item.Get("metadata", "sbxhost.session").Text(), State: state(item.Get("state").Text()),
+			Labels: item.Get("metadata").StringMap(), CreatedAt: unix(item.Get("startedAt").Text()),
 		})
 	}
 	return resp.Header("X-Next-Token"), nil
@@ -150,6 +151,9 @@ func follow(c *guest.Call, resp *guest.Response, closeInput bool) (abi.ExecReply
 		if err != nil {
 			return reply, err
 		}
+		if e := frame.Get("end", "error"); e.Exists() {
+			return reply, refusal(e)
+		}
 		event := frame.Get("event")
 		if pid := event.Get("start", "pid"); pid.Exists() {
 			if err := c.CheckpointExec(strconv.AppendInt(nil, pid.Int(), 10)); err != nil {
@@ -165,6 +169,23 @@ func follow(c *guest.Call, resp *guest.Response, closeInput bool) (abi.ExecReply
 			reply = ended(end)
 		}
 	}
+}
+
+// refusal maps the error with which a stream ends: E2B says that a process cannot
+// be started in the stream, not in the status.
+func refusal(e guest.Value) error {
+	code := guest.Unavailable
+	switch e.Get("code").Text() {
+	case "not_found":
+		code = guest.NotFound
+	case "permission_denied":
+		code = guest.PermissionDenied
+	case "invalid_argument", "failed_precondition":
+		code = guest.FailedPrecondition
+	case "resource_exhausted":
+		code = guest.ResourceExhausted
+	}
+	return guest.Fail(code, "start process: the vendor answered "+e.Get("code").Text())
 }
 
 // closeStdin ends a process's input; one that ended first has none to close.
@@ -188,6 +209,18 @@ func ended(end guest.Value) abi.ExecReply {
 		return abi.ExecReply{Status: "signaled", Signal: "KILL"}
 	case "signal: terminated":
 		return abi.ExecReply{Status: "signaled", Signal: "TERM"}
+	case "signal: interrupt":
+		return abi.ExecReply{Status: "signaled", Signal: "INT"}
+	case "signal: hangup":
+		return abi.ExecReply{Status: "signaled", Signal: "HUP"}
+	case "signal: user defined signal 1":
+		return abi.ExecReply{Status: "signaled", Signal: "USR1"}
+	case "signal: user defined signal 2":
+		return abi.ExecReply{Status: "signaled", Signal: "USR2"}
+	case "signal: segmentation fault":
+		return abi.ExecReply{Status: "signaled", Signal: "SEGV"}
+	case "signal: aborted":
+		return abi.ExecReply{Status: "signaled", Signal: "ABRT"}
 	}
 	return abi.ExecReply{Status: "signaled"}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/sbxhost/sbxhost/plugin/plugintest/fakevendor"
@@ -59,6 +60,9 @@ func stat(w http.ResponseWriter, name string) {
 
 func listDir(w http.ResponseWriter, name string) {
 	list, err := os.ReadDir(name)
+	if errors.Is(err, syscall.ENOTDIR) {
+		err = fs.ErrInvalid
+	}
 	if err != nil {
 		fsProblem(w, err)
 		return

@@ -6,13 +6,16 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strings"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -57,6 +60,10 @@ func Register(v *fakevendor.Vendor, base string) fakevendor.Hello {
 		Origins:     map[string]string{"api": base, "envd": base + "/envd/{sandbox}"},
 		Credentials: map[string]string{"apiKey": apiKey},
 		Settings:    map[string]string{"template": "base"},
+		Unproven: map[string]string{
+			"files/mode":   "E2B's upload has no field for a file's mode",
+			"files/atomic": "E2B writes a file in place",
+		},
 	}
 }
 
@@ -109,11 +116,14 @@ func (e *e2b) create(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusInternalServerError, err.Error())
 		return
 	}
+	if q.Timeout > 0 {
+		time.AfterFunc(time.Duration(q.Timeout)*time.Second, func() { e.v.Delete(s.ID) })
+	}
 	fakevendor.WriteJSON(w, http.StatusCreated, map[string]any{"sandboxID": s.ID, "templateID": q.TemplateID, "envdAccessToken": tokenOf(s.ID), "domain": nil})
 }
 
 func describe(s *fakevendor.Sandbox) map[string]any {
-	return map[string]any{"sandboxID": s.ID, "state": "running", "metadata": s.Labels, "startedAt": s.Created.Format(time.RFC3339)}
+	return map[string]any{"sandboxID": s.ID, "state": "running", "metadata": s.Labels, "startedAt": s.Created.UTC().Format(time.RFC3339)}
 }
 
 func (e *e2b) get(w http.ResponseWriter, r *http.Request) {
@@ -204,8 +214,11 @@ func (e *e2b) start(w http.ResponseWriter, r *http.Request, s *fakevendor.Sandbo
 	cmd, input, err := s.Start(fmt.Sprint(time.Now().UnixNano()), append([]string{q.Process.Cmd}, q.Process.Args...), q.Process.Cwd, env, true)
 	if err != nil {
 		code := "internal"
-		if os.IsNotExist(err) || strings.Contains(err.Error(), "executable file not found") {
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
 			code = "not_found"
+		case errors.Is(err, fs.ErrPermission):
+			code = "permission_denied"
 		}
 		_ = frame(w, 2, map[string]any{"error": map[string]any{"code": code, "message": "cannot start"}}) // the client may be gone
 		return
@@ -233,11 +246,13 @@ func (e *e2b) start(w http.ResponseWriter, r *http.Request, s *fakevendor.Sandbo
 		}
 		if ended {
 			end := map[string]any{"exited": signal == "", "exitCode": code, "status": fmt.Sprintf("exit status %d", code)}
-			switch signal {
-			case "KILL":
-				end["status"] = "signal: killed"
-			case "TERM":
-				end["status"] = "signal: terminated"
+			if signal != "" {
+				// E2B writes signals as Go does.
+				names := map[string]string{"KILL": "killed", "TERM": "terminated", "INT": "interrupt"}
+				if name, ok := names[signal]; ok {
+					signal = name
+				}
+				end["status"] = "signal: " + signal
 			}
 			send(map[string]any{"end": end})
 			_ = frame(w, 2, map[string]any{}) // the client may be gone
@@ -313,6 +328,7 @@ func (e *e2b) download(w http.ResponseWriter, r *http.Request, s *fakevendor.San
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	_, _ = w.Write(b) // the client may be gone
 }
 
@@ -323,13 +339,17 @@ func (e *e2b) upload(w http.ResponseWriter, r *http.Request, s *fakevendor.Sandb
 		return
 	}
 	name := s.Path(r.URL.Query().Get("path"))
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		problem(w, http.StatusBadRequest, "path is a directory")
+		return
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // a sandbox's own folder
 		problem(w, http.StatusInternalServerError, "mkdir")
 		return
 	}
 	b, err := io.ReadAll(f)
 	if err == nil {
-		err = os.WriteFile(name, b, 0o600)
+		err = os.WriteFile(name, b, 0o644) //nolint:gosec // as above
 	}
 	if err != nil {
 		problem(w, http.StatusInternalServerError, "write")
