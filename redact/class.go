@@ -10,14 +10,15 @@ import (
 type class struct {
 	m, q, s int
 	lsh     uint // leaves q bytes of an eight-byte load
-	reach   int
+	back    int  // the window that begins farthest into its needle
 
 	// One of these is the first filter, by the number of grams. A gram has a
 	// byte in the small one, and two bits of one word in the others.
 	small  *[1 << 15]uint8
 	medium *[1 << 12]uint64
-	large  *[1 << 15]uint64
-	huge   *[1 << 17]uint64
+	large  *[1 << 14]uint64
+	huge   *[1 << 16]uint64
+	giant  *[1 << 18]uint64
 
 	// slots is an open-addressed hash of grams: tag<<32 | first place + 1. A
 	// place is a member's number times s, plus the number of the gram in its
@@ -98,9 +99,11 @@ func newClass(needles []needle, indices []int32, q int, loop func(needle int32) 
 	case places <= 4000:
 		c.medium = new([1 << 12]uint64)
 	case places <= 40000:
-		c.large = new([1 << 15]uint64)
+		c.large = new([1 << 14]uint64)
+	case places <= 200000:
+		c.huge = new([1 << 16]uint64)
 	default:
-		c.huge = new([1 << 17]uint64)
+		c.giant = new([1 << 18]uint64)
 	}
 	c.slotShift = uint(64 - max(4, bits.Len(uint(places*5/4))))
 	c.slots = make([]uint64, 1<<(64-c.slotShift))
@@ -126,7 +129,7 @@ func newClass(needles []needle, indices []int32, q int, loop func(needle int32) 
 				c.link(c.gram(t, int(mb.window)+o), uint32(k*c.s+o))
 			}
 		}
-		c.reach = max(c.reach, int(mb.window)+m)
+		c.back = max(c.back, int(mb.window))
 	}
 	return c
 }
@@ -193,9 +196,11 @@ func (c *class) link(g uint64, place uint32) {
 	case c.medium != nil:
 		c.medium[x>>52] |= 1<<(x>>46&63) | 1<<(x>>40&63)
 	case c.large != nil:
-		c.large[x>>49] |= 1<<(x>>43&63) | 1<<(x>>37&63)
+		c.large[x>>50] |= 1<<(x>>44&63) | 1<<(x>>38&63)
+	case c.huge != nil:
+		c.huge[x>>48] |= 1<<(x>>42&63) | 1<<(x>>36&63)
 	default:
-		c.huge[x>>47] |= 1<<(x>>41&63) | 1<<(x>>35&63)
+		c.giant[x>>46] |= 1<<(x>>40&63) | 1<<(x>>34&63)
 	}
 }
 
@@ -208,11 +213,14 @@ func (c *class) test(x uint64) bool {
 		w := c.medium[x>>52]
 		return w>>(x>>46&63)&(w>>(x>>40&63))&1 != 0
 	case c.large != nil:
-		w := c.large[x>>49]
-		return w>>(x>>43&63)&(w>>(x>>37&63))&1 != 0
+		w := c.large[x>>50]
+		return w>>(x>>44&63)&(w>>(x>>38&63))&1 != 0
+	case c.huge != nil:
+		w := c.huge[x>>48]
+		return w>>(x>>42&63)&(w>>(x>>36&63))&1 != 0
 	default:
-		w := c.huge[x>>47]
-		return w>>(x>>41&63)&(w>>(x>>35&63))&1 != 0
+		w := c.giant[x>>46]
+		return w>>(x>>40&63)&(w>>(x>>34&63))&1 != 0
 	}
 }
 
@@ -245,8 +253,10 @@ func (c *class) sample(text []byte, p int) int {
 		p = c.nextMedium(text, p)
 	case c.large != nil:
 		p = c.nextLarge(text, p)
-	default:
+	case c.huge != nil:
 		p = c.nextHuge(text, p)
+	default:
+		p = c.nextGiant(text, p)
 	}
 	for ; p+c.q <= len(text); p += c.s {
 		if c.test(c.load(text, p) * mixA) {
@@ -302,11 +312,11 @@ func (c *class) nextLarge(text []byte, p int) int {
 		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
 		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
 		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
-		wa, wb, wd, we := t[a>>49], t[b>>49], t[d>>49], t[e>>49]
-		wa = wa >> (a >> 43 & 63) & (wa >> (a >> 37 & 63))
-		wb = wb >> (b >> 43 & 63) & (wb >> (b >> 37 & 63))
-		wd = wd >> (d >> 43 & 63) & (wd >> (d >> 37 & 63))
-		we = we >> (e >> 43 & 63) & (we >> (e >> 37 & 63))
+		wa, wb, wd, we := t[a>>50], t[b>>50], t[d>>50], t[e>>50]
+		wa = wa >> (a >> 44 & 63) & (wa >> (a >> 38 & 63))
+		wb = wb >> (b >> 44 & 63) & (wb >> (b >> 38 & 63))
+		wd = wd >> (d >> 44 & 63) & (wd >> (d >> 38 & 63))
+		we = we >> (e >> 44 & 63) & (we >> (e >> 38 & 63))
 		if (wa|wb|wd|we)&1 != 0 {
 			return p
 		}
@@ -322,11 +332,31 @@ func (c *class) nextHuge(text []byte, p int) int {
 		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
 		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
 		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
-		wa, wb, wd, we := t[a>>47], t[b>>47], t[d>>47], t[e>>47]
-		wa = wa >> (a >> 41 & 63) & (wa >> (a >> 35 & 63))
-		wb = wb >> (b >> 41 & 63) & (wb >> (b >> 35 & 63))
-		wd = wd >> (d >> 41 & 63) & (wd >> (d >> 35 & 63))
-		we = we >> (e >> 41 & 63) & (we >> (e >> 35 & 63))
+		wa, wb, wd, we := t[a>>48], t[b>>48], t[d>>48], t[e>>48]
+		wa = wa >> (a >> 42 & 63) & (wa >> (a >> 36 & 63))
+		wb = wb >> (b >> 42 & 63) & (wb >> (b >> 36 & 63))
+		wd = wd >> (d >> 42 & 63) & (wd >> (d >> 36 & 63))
+		we = we >> (e >> 42 & 63) & (we >> (e >> 36 & 63))
+		if (wa|wb|wd|we)&1 != 0 {
+			return p
+		}
+		p += 4 * s
+	}
+	return p
+}
+
+func (c *class) nextGiant(text []byte, p int) int {
+	t, s, lsh := c.giant, c.s, c.lsh&63
+	for p+3*s+8 <= len(text) {
+		a := binary.LittleEndian.Uint64(text[p:]) << lsh * mixA
+		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
+		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
+		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
+		wa, wb, wd, we := t[a>>46], t[b>>46], t[d>>46], t[e>>46]
+		wa = wa >> (a >> 40 & 63) & (wa >> (a >> 34 & 63))
+		wb = wb >> (b >> 40 & 63) & (wb >> (b >> 34 & 63))
+		wd = wd >> (d >> 40 & 63) & (wd >> (d >> 34 & 63))
+		we = we >> (e >> 40 & 63) & (we >> (e >> 34 & 63))
 		if (wa|wb|wd|we)&1 != 0 {
 			return p
 		}

@@ -231,6 +231,35 @@ func TestEnginesAgree(t *testing.T) {
 	}
 }
 
+// The fast engine has a filter for each order of magnitude of needles.
+func TestEnginesAgreeOnMany(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(35, 36))
+	for _, n := range []int{5, 15, 100, 2000, 8000, 16000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			needles := make([]redact.RawNeedle, n)
+			var text strings.Builder
+			for i := range needles {
+				needles[i] = redact.RawNeedle{Text: token(rng, 18+rng.IntN(20)), Name: "N", Bound: i%7 == 0}
+				text.WriteString(needles[i].Text[:len(needles[i].Text)-rng.IntN(2)])
+				text.WriteString(token(rng, rng.IntN(9)))
+			}
+			for _, end := range []int{0, 1, 2, 3, 4, 5, 8, 17, 18, 19} {
+				all := text.String() + needles[n/2].Text[:end]
+				simple, fast, simpleHold, fastHold := redact.ScanBoth(needles, all)
+				require.Equal(t, simpleHold, fastHold)
+				slices.SortFunc(simple, compareHits)
+				slices.SortFunc(fast, compareHits)
+				require.True(t, slices.Equal(simple, fast))
+				require.Greater(t, len(fast), n/4)
+				if n > 100 {
+					break
+				}
+			}
+		})
+	}
+}
+
 func FuzzEngines(f *testing.F) {
 	rng := rand.New(rand.NewPCG(19, 20))
 	for range 20 {

@@ -12,13 +12,13 @@ import (
 // grams and compared in full.
 //
 // Needles are split into classes by length, each with its own m, q and pass.
-// The beginnings of needles at the end of a text are found by the pass when
-// they hold a whole window, else by bisection in the sorted needles.
+// A beginning of a needle at the end of a text is found by the pass when it
+// holds a sample that is not before its window, else by bisection in the sorted
+// needles.
 type sampled struct {
 	order
 	classes []*class
 	loops   []loop
-	reach   int // the pass finds every beginning of a needle at least this long
 	one     [4]uint64
 	two     [1 << 10]uint64 // first two bytes
 	// three and four are filters over a hash of the first three and four bytes,
@@ -29,7 +29,7 @@ type sampled struct {
 
 func newSampled(needles []needle) *sampled {
 	e := &sampled{order: newOrder(needles)}
-	width := max(4, bits.Len(uint(len(needles))))
+	width := max(4, bits.Len(uint(len(needles)))-1)
 	e.shift = uint(64 - width)
 	e.three, e.four = make([]uint64, 1<<width), make([]uint64, 1<<width)
 	groups := [4][]int32{}
@@ -58,9 +58,7 @@ func newSampled(needles []needle) *sampled {
 	}
 	for g, indices := range groups {
 		if len(indices) > 0 {
-			c := newClass(e.needles, indices, [4]int{3, 3, 4, 5}[g], e.loop)
-			e.classes = append(e.classes, c)
-			e.reach = max(e.reach, c.reach)
+			e.classes = append(e.classes, newClass(e.needles, indices, [4]int{3, 3, 4, 5}[g], e.loop))
 		}
 	}
 	return e
@@ -79,26 +77,30 @@ func (e *sampled) loop(needle int32) int32 {
 
 // scan implements engine.
 func (e *sampled) scan(text []byte, f *found) int {
-	hold := 0
+	hold, from := 0, len(text)
 	for _, c := range e.classes {
-		if len(text) >= c.m {
-			hold = c.pass(e, text, f, hold)
+		if len(text) < c.m {
+			from = 0
+			continue
 		}
+		hold = c.pass(e, text, f, hold)
+		last := (len(text) - c.q) / c.s * c.s
+		from = min(from, last-c.back+1)
 	}
 	for _, k := range f.live {
 		f.runs[k] = run{}
 	}
 	f.live = f.live[:0]
-	return max(hold, e.tail(text, hold))
+	return max(hold, e.tail(text, from, hold))
 }
 
 // begins implements engine.
-func (e *sampled) begins(text []byte) int { return e.tail(text, 0) }
+func (e *sampled) begins(text []byte) int { return e.tail(text, 0, 0) }
 
-// tail finds the longest beginning of a needle at the end of text among the
-// lengths that the passes may miss, if it is longer than known.
-func (e *sampled) tail(text []byte, known int) int {
-	i := max(0, len(text)-min(e.reach, e.maxLength))
+// tail finds the longest beginning of a needle at the end of text that starts
+// at from or later, if it is longer than known.
+func (e *sampled) tail(text []byte, from, known int) int {
+	i := max(0, from, len(text)-e.maxLength)
 	for ; i < len(text)-max(known, 3); i++ {
 		x := uint64(binary.LittleEndian.Uint32(text[i:])) * mixA
 		w := e.four[x>>(e.shift&63)]
@@ -106,7 +108,7 @@ func (e *sampled) tail(text []byte, known int) int {
 			return len(text) - i
 		}
 	}
-	rest := text[i:]
+	rest := text[min(i, len(text)):]
 	if len(rest) == 3 && known < 3 {
 		x := (uint64(rest[0]) | uint64(rest[1])<<8 | uint64(rest[2])<<16) * mixA
 		w := e.three[x>>(e.shift&63)]
