@@ -34,7 +34,9 @@ type shared struct {
 	known   map[needle]bool
 	all     []needle // in the order of arrival; append-only
 	built   int      // all[:built] is in the big engine
+	mended  int      // all[built:mended] is in the middle one, the rest in a small one
 	big     engine
+	middle  engine
 	merging bool
 	left    uint64
 	escape  bool
@@ -213,8 +215,12 @@ func (sh *shared) name(text string) *name {
 	return n
 }
 
-// Needles beyond the big engine are rebuilt at every Add, so they stay few.
-const deltaMax = 512
+// What was added last is compiled at every Add, so it stays few; what was added
+// since the big engine was built is compiled whenever there is too much of that.
+const (
+	smallMax  = 64
+	middleMax = 512
+)
 
 // install compiles fresh needles and publishes the larger set. sh.mu is held.
 func (sh *shared) install(fresh []needle) {
@@ -224,11 +230,14 @@ func (sh *shared) install(fresh []needle) {
 		sh.escape = sh.escape || escapable(fresh[i].text[0])
 		sh.collide(fresh[i].text)
 	}
-	if len(fresh) > deltaMax {
+	switch {
+	case len(fresh) > max(middleMax, sh.built):
 		sh.big, sh.built = sh.compile(sh.all), len(sh.all)
+		sh.middle, sh.mended = nil, len(sh.all)
+	case len(sh.all)-sh.mended > smallMax:
+		sh.middle, sh.mended = sh.compile(sh.all[sh.built:]), len(sh.all)
 	}
-	delta := sh.all[sh.built:]
-	s := newSet(sh.left, sh.escape, sh.big, sh.compile(delta))
+	s := sh.layered()
 	var f found
 	for _, n := range sh.fresh {
 		for _, l := range s.layers {
@@ -240,7 +249,7 @@ func (sh *shared) install(fresh []needle) {
 	}
 	sh.fresh = nil
 	sh.set.Store(s)
-	if len(delta) > deltaMax && !sh.merging {
+	if len(sh.all)-sh.built > middleMax && !sh.merging {
 		sh.merging = true
 		go sh.merge(slices.Clip(sh.all))
 	}
@@ -256,7 +265,13 @@ func (sh *shared) merge(all []needle) {
 		return // a batch came in meanwhile and built a bigger one
 	}
 	sh.big, sh.built = big, len(all)
-	sh.set.Store(newSet(sh.left, sh.escape, sh.big, sh.compile(sh.all[sh.built:])))
+	sh.middle, sh.mended = sh.compile(sh.all[sh.built:]), len(sh.all)
+	sh.set.Store(sh.layered())
+}
+
+// layered is the set of the engines as they are and a small one for the rest.
+func (sh *shared) layered() *set {
+	return newSet(sh.left, sh.escape, sh.big, sh.middle, sh.compile(sh.all[sh.mended:]))
 }
 
 // collide makes every marker in which a needle occurs the plain one.

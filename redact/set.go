@@ -24,7 +24,7 @@ func (n *name) mark() string {
 	return n.marker
 }
 
-// set is an immutable compiled collection: a big engine, and a small one for
+// set is an immutable compiled collection: a big engine, and smaller ones for
 // what was added since the big one was built.
 type set struct {
 	layers []engine
