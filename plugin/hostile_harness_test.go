@@ -99,7 +99,7 @@ func hostileRuntime() (*plugin.Runtime, error) {
 const hostileManifest = `{"abi":"sbx_v1","name":"chameleon","version":"1","kind":"sealed",
  "operations":["create","status","exec","input","read","list","destroy"],
  "exec":{"stream":true,"stdin":"live","stderr":"separate","kill":"none"},
- "config":{"when":{"type":"string","maxLength":32},"act":{"type":"string","maxLength":64},"meta":{"type":"string","maxLength":4096}},
+ "config":{"when":{"type":"string","maxLength":32},"act":{"type":"string","maxLength":64},"meta":{"type":"string","maxLength":4096},"driven":{"type":"string","maxLength":8}},
  "credentials":[{"name":"key"}],
  "captures":{"tok":{"scope":"session"}},
  "origins":{
@@ -127,6 +127,8 @@ const hostileManifest = `{"abi":"sbx_v1","name":"chameleon","version":"1","kind"
 func drivenManifest() string {
 	m := strings.Replace(hostileManifest, `"kind":"sealed"`, `"kind":"plugin-driven"`, 1)
 	m = strings.Replace(m, `"request":{"body":"json","slots":[{"pointer":"/image","from":"image"},{"pointer":"/env","from":"environment","shape":"map"},{"pointer":"/labels","from":"labels"}]}`,
+		`"request":{"body":"plugin","environment":{"pointer":"/env","shape":"map"}}`, 1)
+	m = strings.Replace(m, `"request":{"body":"json","slots":[{"pointer":"/argv","from":"exec.argv"},{"pointer":"/env","from":"exec.environment","shape":"map"}]}`,
 		`"request":{"body":"plugin","environment":{"pointer":"/env","shape":"map"}}`, 1)
 	return strings.Replace(m, `"path":"/sandboxes/{sandbox}/pid","request":{"body":"json","slots":[{"pointer":"/name","from":"name"}],"free":[{"pointer":"/pid","type":"integer","min":0,"max":99}]}`,
 		`"path":"/sandboxes/{sandbox}/pid","request":{"body":"plugin"}`, 1)

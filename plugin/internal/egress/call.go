@@ -151,18 +151,27 @@ func (c *Call) Find(text string) (string, bool) { return c.sight.find(text) }
 // of it is believed any more.
 const maxProbes = 8
 
+const probing = "the plugin has probed for values"
+
 // CheckGuest looks through a text of the plugin's that the host is about to
 // keep. A plugin never sees a value, so one that writes one is guessing, and
 // whether it guessed right is an answer it must not get often: the operation
 // fails, and after a few such texts the plugin is refused altogether.
 func (c *Call) CheckGuest(what, text string) error {
-	if _, hit := c.sight.find(text); !hit {
-		return nil
-	}
+	_, hit := c.sight.find(text)
 	c.b.mu.Lock()
-	c.b.probes++
+	over := c.b.probes > maxProbes
+	if hit {
+		c.b.probes++
+	}
 	c.b.mu.Unlock()
-	return c.deny("", what+" that holds a value")
+	switch {
+	case over: // right or wrong
+		return c.deny("", probing)
+	case hit:
+		return c.deny("", what+" that holds a value")
+	}
+	return nil
 }
 
 // Applied says whether the operation's action may have happened, computed from
@@ -280,7 +289,7 @@ func (c *Call) forbidden(r *spec.Route, meta abi.HTTPMeta) string {
 	c.b.mu.Unlock()
 	over := probes > maxProbes || c.cfg.Session != nil && c.cfg.Session.exhausted()
 	if over && op != abi.OpDestroy && op != abi.OpList {
-		return "the plugin has probed for values"
+		return probing
 	}
 	return ""
 }

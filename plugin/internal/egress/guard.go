@@ -158,12 +158,29 @@ func lowerEscapes(p string) []byte {
 
 // find returns the name of a value that text holds, whole or in part.
 func (g *guard) find(text string) (string, bool) {
-	text = withoutNUL(text)
+	name, hit := "", false
+	g.each(withoutNUL(text), func(_, _ int, n string) bool {
+		name, hit = n, true
+		return false
+	})
+	return name, hit
+}
+
+// each calls f with the bounds of every fragment of a value in text, until f
+// returns false.
+func (g *guard) each(text string, f func(start, end int, name string) bool) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	for form, e := range g.whole {
-		if strings.Contains(text, form) {
-			return e.name, true
+		for from := 0; ; {
+			i := strings.Index(text[from:], form)
+			if i < 0 {
+				break
+			}
+			if !f(from+i, from+i+len(form), e.name) {
+				return
+			}
+			from += i + 1
 		}
 	}
 	for class, n := range gramLengths {
@@ -171,12 +188,11 @@ func (g *guard) find(text string) (string, bool) {
 			continue
 		}
 		for i := 0; i+n <= len(text); i++ {
-			if e, ok := g.grams[class][text[i:i+n]]; ok {
-				return e.name, true
+			if e, ok := g.grams[class][text[i:i+n]]; ok && !f(i, i+n, e.name) {
+				return
 			}
 		}
 	}
-	return "", false
 }
 
 // withoutNUL drops NUL characters: UTF-16 text in a JSON string shows as every
@@ -213,15 +229,20 @@ func (s *sight) findAt(place, text string) (string, bool) {
 		place = ""
 		tail = s.tails[place]
 	}
-	if name, hit := s.find(tail + text); hit {
-		s.tails[place] = ""
-		return name, true
-	}
+	// What was hidden stays in the tail: the pieces that follow belong to it. A
+	// fragment that ends in the tail says nothing about text.
+	name, hit := "", false
+	s.each(tail+text, func(_, end int, n string) bool {
+		if end > len(tail) {
+			name, hit = n, true
+		}
+		return !hit
+	})
 	const keep = 63 // more than the longest run that may go unseen
 	next := tail + text
 	if len(next) > keep {
 		next = next[len(next)-keep:]
 	}
 	s.tails[place] = next
-	return "", false
+	return name, hit
 }

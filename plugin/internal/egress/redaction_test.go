@@ -58,6 +58,7 @@ func TestEchoesAreRedacted(t *testing.T) {
 		"over two leaves":       `{"a":` + quoted(canary[:14]) + `,"b":` + quoted(canary[14:]) + `}`,
 		"over five elements":    `[` + quoted(canary[:6]) + `,` + quoted(canary[6:12]) + `,` + quoted(canary[12:18]) + `,` + quoted(canary[18:24]) + `,` + quoted(canary[24:]) + `]`,
 		"beside a decoy":        `{"0":` + quoted(canary) + `,"a":` + quoted(canary[:7]) + `,"b":` + quoted(canary[7:14]) + `,"c":` + quoted(canary[14:21]) + `,"d":` + quoted(canary[21:]) + `}`,
+		"pieces around a hit":   `{"a":` + quoted(canary[:8]) + `,"b":` + quoted(canary[8:21]) + `,"c":` + quoted(canary[21:]) + `}`,
 		"deep":                  `{"a":[[{"b":{"c":[1,` + quoted(canary) + `]}}]]}`,
 	} {
 		for _, status := range []int{200, 500} {
@@ -75,6 +76,13 @@ func TestEchoesAreRedacted(t *testing.T) {
 				require.NoError(t, json.Unmarshal([]byte(got), &v))
 				flatten(&flat, v)
 				clean(t, "its texts joined", flat.String())
+				left := 0
+				for i := 0; i+4 <= len(canary); i += 4 {
+					if strings.Contains(flat.String(), canary[i:i+4]) {
+						left += 4
+					}
+				}
+				assert.LessOrEqual(t, left, len(canary)/2, "%s", flat.String())
 			})
 		}
 	}
@@ -139,6 +147,7 @@ func TestPiecesInOrder(t *testing.T) {
 			}
 			assert.Contains(t, shown, "redacted")
 			clean(t, "what was shown in all", shown)
+			assert.LessOrEqual(t, len(strings.ReplaceAll(shown, "[redacted:TOKEN]", "")), len(canary)/2, "pieces before and after those that are hidden")
 		})
 		t.Run(fmt.Sprintf("frames of %d", size), func(t *testing.T) {
 			t.Parallel()
@@ -159,6 +168,7 @@ func TestPiecesInOrder(t *testing.T) {
 				shown += fmt.Sprint(decoded(t, f)["a"])
 			}
 			clean(t, "what was shown in all", shown)
+			assert.LessOrEqual(t, len(strings.ReplaceAll(shown, "[redacted:TOKEN]", "")), len(canary)/2)
 		})
 	}
 }

@@ -46,10 +46,8 @@ func (s *sight) show(place string, v any) (any, bool) {
 	w := &walk{g: s}
 	out := w.value(place, v)
 	// A value may also be cut over neighbouring leaves.
-	for _, joined := range []string{w.all.String(), w.leafs.String()} {
-		if _, cut := s.find(joined); cut {
-			w.hit, w.whole = true, true
-		}
+	if w.all.cut(s.guard) || w.leafs.cut(s.guard) {
+		w.hit, w.whole = true, true
 	}
 	if w.whole {
 		return map[string]any{"redacted": true}, true
@@ -57,10 +55,39 @@ func (s *sight) show(place string, v any) (any, bool) {
 	return out, w.hit
 }
 
+// joint is the texts of a document one after the other.
+type joint struct {
+	text   strings.Builder
+	hidden [][2]int // bounds of what is replaced already
+}
+
+func (j *joint) add(text string, hidden bool) {
+	from := j.text.Len()
+	j.text.WriteString(withoutNUL(text))
+	if hidden {
+		j.hidden = append(j.hidden, [2]int{from, j.text.Len()})
+	}
+}
+
+// cut reports whether a fragment of a value reaches into what would be shown.
+func (j *joint) cut(g *guard) bool {
+	found := false
+	g.each(j.text.String(), func(start, end int, _ string) bool {
+		for _, h := range j.hidden {
+			if h[0] <= start && end <= h[1] {
+				return true
+			}
+		}
+		found = true
+		return false
+	})
+	return found
+}
+
 type walk struct {
 	g     *sight
-	all   strings.Builder // every text of the document, joined
-	leafs strings.Builder // without member names
+	all   joint // every text of the document
+	leafs joint // without member names
 	hit   bool
 	whole bool
 }
@@ -69,7 +96,7 @@ func (w *walk) value(place string, v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			w.all.WriteString(k)
+			w.all.add(k, false)
 			if _, hit := w.g.find(k); hit {
 				w.hit, w.whole = true, true
 			}
@@ -95,9 +122,11 @@ func (w *walk) value(place string, v any) any {
 func (w *walk) leaf(place, text string, v any) any {
 	if name, hit := w.g.findAt(place, text); hit {
 		w.hit = true
+		w.all.add(text, true)
+		w.leafs.add(text, true)
 		return "[redacted:" + name + "]"
 	}
-	w.all.WriteString(text)
-	w.leafs.WriteString(text)
+	w.all.add(text, false)
+	w.leafs.add(text, false)
 	return v
 }

@@ -187,7 +187,8 @@ func (chameleon) Create(c *guest.Call, req *abi.CreateRequest) (abi.CreateReply,
 	case "strange state":
 		_, err := c.JSON("create", guest.Request{Route: "create"})
 		return abi.CreateReply{State: "superb"}, err
-	case "driven create":
+	}
+	if setting(req.Config, "driven") == "yes" {
 		_, err := c.JSON("create", guest.Request{Route: "create", Body: []byte(`{"image":"x"}`), Env: req.Env.Handle})
 		return abi.CreateReply{State: "running"}, err
 	}
@@ -263,15 +264,20 @@ func (chameleon) Exec(c *guest.Call, req *abi.ExecRequest) (abi.ExecReply, error
 		_, err := c.Do(guest.Request{Route: "start"})
 		return abi.ExecReply{Status: "exited"}, err
 	case "exec strange":
-		_, err := follow(c)
+		_, err := follow(c, "")
 		return abi.ExecReply{Status: "exited", ExitCode: 4711}, err
 	}
-	return follow(c)
+	return follow(c, handle)
 }
 
-func follow(c *guest.Call) (abi.ExecReply, error) {
+// follow starts the command, with a body of its own where it has a handle.
+func follow(c *guest.Call, handle string) (abi.ExecReply, error) {
 	reply := abi.ExecReply{Status: "lost"}
-	resp, err := c.Do(guest.Request{Route: "start"})
+	q := guest.Request{Route: "start", Env: handle}
+	if handle != "" {
+		q.Body = []byte(`{"argv":["printenv","TOKEN"]}`)
+	}
+	resp, err := c.Do(q)
 	if err != nil {
 		return reply, err
 	}
