@@ -137,20 +137,20 @@ func newClass(needles []needle, indices []int32, q int, loop func(needle int32) 
 // choose returns where the window of t should begin: where it has the fewest
 // grams that other needles have, too, and that ordinary text may have.
 func (c *class) choose(t string) int {
-	best, bestCost := 0, -1
-	for w := 0; w <= min(len(t)-c.m, maxWindow); w++ {
-		cost := 0
-		for o := w; o < w+c.s; o++ {
-			cost += 16*c.shared(c.gram(t, o)) + plainness(t[o:o+c.q])
-			if bestCost >= 0 && cost >= bestCost {
-				break
-			}
-		}
-		if bestCost < 0 || cost < bestCost {
+	var costs [maxWindow + maxSample]int
+	price := func(o int) int {
+		costs[o] = 16*c.shared(c.gram(t, o)) + plainness(t[o:o+c.q])
+		return costs[o]
+	}
+	cost := 0
+	for o := range c.s {
+		cost += price(o)
+	}
+	best, bestCost := 0, cost
+	for w := 1; w <= min(len(t)-c.m, maxWindow) && bestCost >= 16; w++ {
+		cost += price(w+c.s-1) - costs[w-1]
+		if cost < bestCost {
 			best, bestCost = w, cost
-		}
-		if bestCost < 16 {
-			break
 		}
 	}
 	return best

@@ -33,7 +33,14 @@ var stopWords = func() map[string]bool {
 	return m
 }()
 
-func stopWord(s string) bool { return stopWords[strings.ToLower(s)] }
+func stopWord(s string) bool { return len(s) <= longestStopWord && stopWords[strings.ToLower(s)] }
+
+var longestStopWord = func() (n int) {
+	for w := range stopWords {
+		n = max(n, len(w))
+	}
+	return
+}()
 
 // verdict says how a value may be masked; with a reason it may not.
 type verdict struct {

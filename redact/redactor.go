@@ -76,7 +76,10 @@ func (r *Redactor) Add(secrets ...Secret) []Refused {
 	var refused []Refused
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	var fresh []needle
+	fresh := make([]needle, 0, len(secrets))
+	if len(sh.known) == 0 && len(secrets) > smallMax {
+		sh.known = make(map[needle]bool, len(secrets))
+	}
 	for _, s := range secrets {
 		s.AllowShort = s.AllowShort || sh.opts.AllowShort
 		id := sh.name(s.Name)
