@@ -174,13 +174,21 @@ func (s *Session) Status(ctx context.Context) (provider.Status, error) {
 
 // use begins an operation. The returned context also ends when the session does.
 func (s *Session) use(ctx context.Context, op string) (context.Context, func(), error) {
-	if err := s.authority(ctx, op); err != nil {
+	// Before the authority too, which ends with the session: "closed" is what
+	// the caller can act on.
+	s.mu.Lock()
+	err := s.closedLocked(op)
+	s.mu.Unlock()
+	if err == nil {
+		err = s.authority(ctx, op)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.phase != phaseOpen {
-		return nil, nil, refusal(provider.FailedPrecondition, op, "the session "+s.id+" is closed", "create or resume one")
+	if err := s.closedLocked(op); err != nil {
+		return nil, nil, err
 	}
 	s.ops++
 	s.lastUse = s.h.clock()
@@ -197,6 +205,14 @@ func (s *Session) use(ctx context.Context, op string) (context.Context, func(), 
 			s.quiet = nil
 		}
 	}, nil
+}
+
+// closedLocked refuses an operation on a session that has ended. s.mu is held.
+func (s *Session) closedLocked(op string) error {
+	if s.phase == phaseOpen {
+		return nil
+	}
+	return refusal(provider.FailedPrecondition, op, "the session "+s.id+" is closed", "create or resume one")
 }
 
 // authority confirms that the session's references may be used now. A session
