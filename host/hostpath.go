@@ -43,7 +43,7 @@ func openHostRoots(dirs []string) (*hostRoots, error) {
 		}
 		if err != nil {
 			out.close()
-			return nil, invalid("new", "host path root "+dir+" cannot be opened: "+reason(err), "name a directory that exists, or take it out of HostPathRoots")
+			return nil, invalid("new", "host path root "+dir+" cannot be opened: "+reason(err), "name a directory that exists, or take it out of hostPathRoots")
 		}
 		out.roots = append(out.roots, hostRoot{dir: abs, root: root})
 	}
@@ -59,7 +59,7 @@ func (r *hostRoots) close() {
 // find returns the root that name lies under, and the rest of the path.
 func (r *hostRoots) find(name string) (hostRoot, string, error) {
 	if len(r.roots) == 0 {
-		return hostRoot{}, "", errors.New("host paths are not allowed here; add a directory to HostPathRoots")
+		return hostRoot{}, "", errors.New("host paths are not allowed here; add a directory above it to the host's hostPathRoots")
 	}
 	abs, err := filepath.Abs(name)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *hostRoots) find(name string) (hostRoot, string, error) {
 			return root, rel, nil
 		}
 	}
-	return hostRoot{}, "", errors.New("the host path is not under a directory of HostPathRoots")
+	return hostRoot{}, "", errors.New("the host path is not under a directory of the host's hostPathRoots")
 }
 
 // open opens a path beneath its root without following any symbolic link, the

@@ -99,7 +99,7 @@ func TestHostPaths(t *testing.T) {
 		e := newEnv(t)
 		_, err := e.Create(t.Context(), host.CreateRequest{Provider: "fake", Manifest: paths(filepath.Join(root, "src"))})
 		code(t, provider.InvalidArgument, err)
-		assert.ErrorContains(t, err, "HostPathRoots")
+		assert.ErrorContains(t, err, "hostPathRoots")
 		e.untouched(t)
 	})
 	t.Run("a path that becomes a link after the check is not followed", func(t *testing.T) {
