@@ -2,8 +2,10 @@ package manifest
 
 import (
 	"io/fs"
+	"maps"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,7 +69,8 @@ func readFields(d *strictjson.Decoder, fields map[string]field) error {
 				return d.Errorf("unknown field; it is spelled %q", known)
 			}
 		}
-		return d.Errorf("unknown field")
+		known := slices.Sorted(maps.Keys(fields))
+		return d.Errorf("unknown field; known here are %s", strings.Join(known, ", "))
 	})
 }
 

@@ -108,7 +108,7 @@ func TestParseRefuses(t *testing.T) {
 		{"broken", `{"image":"` + canary, "/image", "closing quote"},
 		{"invalid UTF-8", "{\"image\":\"\xff\"}", "", "invalid UTF-8"},
 		{"lone surrogate", `{"image":"\ud800"}`, "/image", "surrogate"},
-		{"unknown field", `{"imagee":"x"}`, "/imagee", "unknown field"},
+		{"unknown field", `{"imagee":"x"}`, "/imagee", "unknown field; known here are environment, files, image, "},
 		{"case-variant field", `{"Image":"x"}`, "/Image", `it is spelled "image"`},
 		{"case-variant twin", `{"image":"x","IMAGE":"y"}`, "/IMAGE", `it is spelled "image"`},
 		{"duplicate field", `{"image":"x","image":"y"}`, "/image", "duplicate key"},
