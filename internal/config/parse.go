@@ -128,11 +128,11 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string, depth int) 
 	case v.Type() == durationType:
 		s, ok := text(n)
 		if !ok {
-			return fail("must be a duration in quotes or plain, such as 30s or 5m")
+			return fail("must be a duration with its unit, such as 30s or 5m")
 		}
 		dur, err := time.ParseDuration(s)
 		if err != nil {
-			return fail("must be a duration such as 30s or 5m")
+			return fail("must be a duration with its unit, such as 30s or 5m")
 		}
 		v.SetInt(int64(dur))
 		return nil
@@ -145,7 +145,7 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string, depth int) 
 		return d.table(n, v, path, depth)
 	case v.Kind() == reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
-			return fail("must be a list, such as %s", example(v))
+			return fail("must be a list, such as [A, B]")
 		}
 		out := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
 		for i, item := range n.Content {
