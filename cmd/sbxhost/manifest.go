@@ -88,7 +88,7 @@ func (a *app) readManifest(f manifestFlags) (manifest.Manifest, []manifest.Pair,
 		return m, nil, usageError("--network must be none or default")
 	}
 	if err := m.Validate(); err != nil {
-		return m, nil, fmt.Errorf("manifest: %w", err)
+		return m, nil, err
 	}
 	return m, secrets, nil
 }
