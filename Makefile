@@ -7,7 +7,7 @@ FUZZTIME ?= 10s
 BENCHTIME ?= 1s
 PKG ?= ./...
 
-.PHONY: help build test race vet fmt fmt-check lint tools fuzz bench shims clean
+.PHONY: help build test race vet fmt fmt-check lint tools fuzz bench bench-all shims clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,7 +45,11 @@ $(BIN)/golangci-lint-$(GOLANGCI_VERSION):
 fuzz: ## every fuzz target for FUZZTIME (default 10s) each
 	@.ci/fuzz $(FUZZTIME)
 
-bench: ## benchmarks; bubblewrap is the peer where it is installed
+bench: ## ratios to peers and ceilings in one run, beside the targets (needs the module proxy once; see bench/README.md)
+	@.ci/setup bench
+	@cd bench && $(GO) run ./report -benchtime $(BENCHTIME)
+
+bench-all: ## every benchmark of the packages, as they are
 	@.ci/setup bench
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKG)
 
