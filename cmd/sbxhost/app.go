@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sbxhost/sbxhost/internal/config"
+	"github.com/sbxhost/sbxhost/redact"
 )
 
 // app is one invocation: its streams, its global flags, its configuration.
@@ -25,8 +26,9 @@ type app struct {
 	logFormat  string
 	json       bool
 
-	config *config.Loaded
-	logger *slog.Logger
+	config   *config.Loaded
+	logger   *slog.Logger
+	messages *redact.Redactor // of what we say ourselves; see maskMessages
 
 	atExit []func() // what an invocation has to free, last first
 }
@@ -94,10 +96,10 @@ func first(values ...string) string {
 // note tells the user something that is neither result nor error.
 func (a *app) note(format string, args ...any) {
 	if a.logFormat == "json" && a.logger != nil {
-		a.logger.Warn(fmt.Sprintf(format, args...))
+		a.logger.Warn(a.masked(fmt.Sprintf(format, args...)))
 		return
 	}
-	_, _ = fmt.Fprintf(a.stderr, "sbxhost: "+format+"\n", args...)
+	_, _ = fmt.Fprintln(a.stderr, a.masked("sbxhost: "+fmt.Sprintf(format, args...)))
 }
 
 // printf writes result text.

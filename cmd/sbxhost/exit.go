@@ -43,6 +43,9 @@ func exit(code int) error {
 	if code == 0 {
 		return nil
 	}
+	if code > 255 {
+		code = 255 // the system keeps eight bits, and 256 must not become success
+	}
 	return &exitError{code: code}
 }
 
@@ -83,7 +86,7 @@ func (a *app) report(err error, command string) int {
 			return code
 		}
 	}
-	message, fix := strings.TrimRight(err.Error(), "\n"), remedies(err)
+	message, fix := a.masked(strings.TrimRight(err.Error(), "\n")), remedies(err)
 	if a.json {
 		d := failureDetail{Code: codeOf(err), Message: message, Fix: fix}
 		if ap := provider.AppliedOf(err); ap != provider.AppliedUnknown {

@@ -16,7 +16,11 @@ var errInterrupted = errors.New("interrupted")
 func (a *app) interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) { // as nohup, and a shell for what it runs behind, set it
+			signal.Notify(signals, s)
+		}
+	}
 	// A reader that goes away must not end us before we cleaned up: with the
 	// signal ignored, writing returns an error.
 	ignoreBrokenPipe()

@@ -98,6 +98,47 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// Output that cannot be written is our failure, unless its reader just left.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer func() { _ = full.Close() }()
+	for _, args := range [][]string{{"run", "--"}, {"run", "--json", "--"}} {
+		cmd := command(t, append(args, "sh", "-c", "echo out; exit 0")...)
+		cmd.Stdout = full
+		var stderr screen
+		cmd.Stderr = &stderr
+		require.NoError(t, cmd.Start())
+		assert.Equal(t, exitFailed, wait(t, cmd))
+		assert.Contains(t, stderr.String(), "no space left")
+	}
+}
+
+// A signal that was ignored when we were started, as by nohup, stays ignored.
+func TestIgnoredSignals(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "run", "--", "sh", "-c", "echo ready; sleep 1; echo done")
+	self := filepath.Join(cmd.Dir, "sbxhost") // what TestMain looks at
+	require.NoError(t, os.Symlink(cmd.Path, self))
+	sh, err := exec.LookPath("sh")
+	require.NoError(t, err)
+	cmd.Path, cmd.Args = sh, append([]string{"sh", "-c", `trap '' HUP INT; exec "$0" "$@"`, self}, cmd.Args[1:]...)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	line, err = lines.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "done\n", line)
+	assert.Equal(t, 0, wait(t, cmd))
+}
+
 func TestSecondInterruptDoesNotWait(t *testing.T) {
 	t.Parallel()
 	mark := "8" + time.Now().Format("150405.000000000")

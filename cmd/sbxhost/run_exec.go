@@ -50,7 +50,7 @@ type runResult struct {
 	Notice         string           `json:"notice,omitempty"`
 	State          string           `json:"state,omitempty"` // with --keep
 
-	brokenPipe bool
+	broken error // why our own output could not be written
 }
 
 // runPlan does the work: create, files, exec, destroy.
@@ -100,7 +100,7 @@ func (a *app) runPlan(ctx context.Context, cfg config.Loaded, p *plan) (out *run
 		return nil, err
 	}
 	out = newRunResult(s, res)
-	out.brokenPipe = broken
+	out.broken = broken
 	if p.keep {
 		c, cancel := cleanupContext(ctx)
 		defer cancel()
@@ -122,7 +122,7 @@ func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // exec runs the command and copies its output as it comes.
-func (a *app) exec(ctx context.Context, s *host.Session, p *plan) (res *host.Result, broken bool, err error) {
+func (a *app) exec(ctx context.Context, s *host.Session, p *plan) (res *host.Result, broken, err error) {
 	req := p.exec
 	if !a.json {
 		req.MaxOutput = streamKept
@@ -135,7 +135,7 @@ func (a *app) exec(ctx context.Context, s *host.Session, p *plan) (res *host.Res
 		req.Cols, req.Rows = a.size()
 		if p.pass {
 			if restore, err = a.raw(); err != nil {
-				return nil, false, err
+				return nil, nil, err
 			}
 		}
 	}
@@ -143,7 +143,7 @@ func (a *app) exec(ctx context.Context, s *host.Session, p *plan) (res *host.Res
 
 	proc, err := s.Start(ctx, req)
 	if err != nil {
-		return nil, false, a.startError(err, p)
+		return nil, nil, a.startError(err, p)
 	}
 	if p.tty {
 		defer a.followSize(func(cols, rows uint16) {
@@ -181,13 +181,13 @@ func (a *app) exec(ctx context.Context, s *host.Session, p *plan) (res *host.Res
 }
 
 // copyEvents writes output to our own streams and returns the result.
-func (a *app) copyEvents(proc *host.Process, kill func()) (res *host.Result, broken bool) {
+func (a *app) copyEvents(proc *host.Process, kill func()) (res *host.Result, broken error) {
 	for ev := range proc.Events() {
 		if ev.Exit != nil {
 			res = ev.Exit
 			continue
 		}
-		if a.json || broken {
+		if a.json || broken != nil {
 			continue
 		}
 		w := a.stdout
@@ -195,10 +195,7 @@ func (a *app) copyEvents(proc *host.Process, kill func()) (res *host.Result, bro
 			w = a.stderr
 		}
 		if _, err := w.Write(ev.Data); err != nil {
-			broken = true
-			if !errors.Is(err, syscall.EPIPE) {
-				a.note("writing the output failed: %v", err)
-			}
+			broken = err
 			kill()
 		}
 	}
@@ -255,8 +252,12 @@ func (a *app) exitCode(r *runResult) int {
 			a.note("%s cannot be masked: %s", u.Name, u.Reason)
 		}
 	}
-	if r.brokenPipe {
+	switch {
+	case errors.Is(r.broken, syscall.EPIPE):
 		return exitBrokenPipe
+	case r.broken != nil:
+		a.note("writing the output failed: %v", r.broken)
+		return exitFailed
 	}
 	switch r.Status {
 	case host.Exited:
