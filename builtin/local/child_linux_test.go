@@ -30,6 +30,7 @@ const (
 	roleFallback  = "fallback" // chooses a level where namespaces are refused
 	roleNothing   = "nothing"  // … and Landlock too
 	roleUndumped  = "undumped" // has made itself unreadable
+	roleNoMemfd   = "nomemfd"  // cannot make files in memory
 	dirVariable   = "SBXHOST_TEST_DIR"
 	wordVariable  = "SBXHOST_TEST_WORD"
 	levelVariable = "SBXHOST_TEST_LEVEL"
@@ -83,6 +84,13 @@ func play(role string) error {
 			if err := refuseCall(unix.SYS_LANDLOCK_CREATE_RULESET); err != nil {
 				return err
 			}
+		}
+	case roleNoMemfd:
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return err
+		}
+		if err := refuseCall(unix.SYS_MEMFD_CREATE); err != nil {
+			return err
 		}
 	case roleUndumped:
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

@@ -183,6 +183,15 @@ func TestFallback(t *testing.T) {
 			require.NoError(t, err, "%s", out)
 			assert.Contains(t, string(out), "error: Unsupported", "never a weaker level than asked for")
 		})
+		t.Run(fmt.Sprintf("no file in memory/uid=%d", uid), func(t *testing.T) {
+			t.Parallel()
+			cmd := again(t, uid, roleNoMemfd, nil)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			assert.Contains(t, string(out), "level: namespaces\n")
+			assert.Contains(t, string(out), "output: works|")
+			assert.FileExists(t, filepath.Join(cmd.Dir, "state", ".shim"))
+		})
 		// A process that made itself unreadable cannot map its child's user, so
 		// the child does.
 		t.Run(fmt.Sprintf("undumpable host/uid=%d", uid), func(t *testing.T) {

@@ -14,6 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// lowestFD keeps the program's descriptor out of the way of those that a child's
+// are put at.
+const lowestFD = 64
+
 // program is the supervisor in a form that can be executed.
 type program struct {
 	path string
@@ -36,24 +40,28 @@ func loadProgram(bin []byte, dir string) (*program, error) {
 }
 
 func memoryProgram(low int, bin []byte) *program {
-	// Out of the way of the descriptors that a child's are put at.
-	fd, err := unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, 64)
+	fd, err := unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, lowestFD)
 	_ = unix.Close(low)
 	if err != nil {
 		return nil
 	}
-	f := os.NewFile(uintptr(fd), "sbx-shim")
-	if _, err := f.Write(bin); err != nil {
-		_ = f.Close()
+	p := newProgram(fd)
+	if _, err := p.file.Write(bin); err != nil {
 		return nil
 	}
-	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
-	p := &program{path: "/proc/self/fd/" + strconv.Itoa(fd), file: f}
-	if err != nil || !p.runs() {
-		_ = f.Close()
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE); err != nil {
 		return nil
 	}
-	runtime.AddCleanup(p, func(f *os.File) { _ = f.Close() }, f)
+	if !p.runs() {
+		return nil
+	}
+	return p
+}
+
+// newProgram takes fd over; it is closed when the program is not used any more.
+func newProgram(fd int) *program {
+	p := &program{path: "/proc/self/fd/" + strconv.Itoa(fd), file: os.NewFile(uintptr(fd), "sbx-shim")}
+	runtime.AddCleanup(p, func(f *os.File) { _ = f.Close() }, p.file)
 	return p
 }
 
@@ -86,14 +94,25 @@ func fileProgram(bin []byte, dir string) (*program, error) {
 	_, _ = rand.Read(r[:])
 	path := filepath.Join(dir, ".shim")
 	tmp := path + "-" + hex.EncodeToString(r[:])
-	if err := os.WriteFile(tmp, bin, 0o500); err != nil {
+	if err := os.WriteFile(tmp, bin, 0o555); err != nil {
 		return nil, err
 	}
 	if err := os.Rename(tmp, path); err != nil {
 		_ = os.Remove(tmp)
 		return nil, err
 	}
-	p := &program{path: path}
+	// By descriptor: root's jails are another user's, to whom the directory is
+	// closed.
+	low, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, lowestFD)
+	_ = unix.Close(low)
+	if err != nil {
+		return nil, err
+	}
+	p := newProgram(fd)
 	if !p.runs() {
 		return nil, &os.PathError{Op: "exec", Path: path, Err: unix.EACCES}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sbxhost/sbxhost/internal/shim/shimbin"
 	"github.com/sbxhost/sbxhost/provider"
+	"golang.org/x/sys/unix"
 )
 
 // Provider makes local sandboxes. It is safe for concurrent use and has nothing
@@ -170,11 +171,20 @@ func (p *Provider) chooseWork() error {
 		}
 	}
 	p.work = filepath.Join(base, "sbxhost-local-0-"+hex.EncodeToString(sum[:6]))
-	if err := os.Mkdir(p.work, 0o711); err != nil && !os.IsExist(err) {
+	return p.makeWork()
+}
+
+// makeWork makes the directory that chooseWork chose outside the state directory.
+func (p *Provider) makeWork() error {
+	if err := os.Mkdir(p.work, 0o700); err != nil && !os.IsExist(err) {
 		return err
 	}
-	if err := checkPrivate(p.work); err != nil {
+	var st unix.Stat_t
+	if err := unix.Lstat(p.work, &st); err != nil {
 		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return errors.New(p.work + " is not a directory that only this user can write to")
 	}
 	return os.Chmod(p.work, 0o711)
 }

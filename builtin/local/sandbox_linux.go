@@ -185,7 +185,13 @@ func (s *sandbox) makeWork() error {
 		dirs = append(dirs, filepath.Join(s.work, tmpDir))
 	}
 	for i, path := range dirs {
-		if err := os.Mkdir(path, 0o700); err != nil && !os.IsExist(err) {
+		err := os.Mkdir(path, 0o700)
+		if i == 0 && os.IsNotExist(err) { // the last sandbox took it along
+			if err = s.p.makeWork(); err == nil {
+				err = os.Mkdir(path, 0o700)
+			}
+		}
+		if err != nil && !os.IsExist(err) {
 			return err
 		}
 		if !s.p.root {
@@ -218,6 +224,7 @@ func (s *sandbox) removeFiles() error {
 		if err := removeAll(s.work); err != nil {
 			return err
 		}
+		_ = os.Remove(s.p.work) // when this was the last one
 	}
 	if err := removeAll(filepath.Join(s.dir, workspaceDir)); err != nil {
 		return err
