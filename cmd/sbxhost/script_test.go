@@ -27,6 +27,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CONFIG_HOME", "")
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "home", "state"))
 			env.Setenv("SBXHOST_CONFIG", "")
+			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, "home", "cache"))
+			env.Setenv("GOCACHE", goCache())
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
