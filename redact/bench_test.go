@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -194,6 +195,18 @@ func BenchmarkAdd(b *testing.B) {
 			benchRedactor(10000, 20, 21)
 		}
 		stop(0)
+	})
+	b.Run("retained by 10000", func(b *testing.B) {
+		var before, after runtime.MemStats
+		for b.Loop() {
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			r := benchRedactor(10000, 20, 21)
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			runtime.KeepAlive(r)
+		}
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "retained-MiB")
 	})
 	b.Run("one to 10000", func(b *testing.B) {
 		rng := rand.New(rand.NewPCG(29, 30))

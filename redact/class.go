@@ -34,6 +34,7 @@ type member struct {
 	needle int32 // the first of those with its text
 	window int32 // where its window begins
 	loop   int32 // its number among the needles that repeat themselves, or -1
+	twins  bool  // other needles have the same text
 }
 
 const (
@@ -88,7 +89,8 @@ func newClass(needles []needle, indices []int32, q int, loop func(needle int32) 
 	c.members = make([]member, 0, len(indices))
 	for k, i := range indices {
 		if k > 0 && needles[indices[k-1]].text == needles[i].text {
-			continue // scan reports all that share a text
+			c.members[len(c.members)-1].twins = true
+			continue
 		}
 		c.members = append(c.members, member{needle: i, loop: -1})
 	}

@@ -211,6 +211,66 @@ func enginesAgree(t *testing.T, data []byte) {
 	require.Equal(t, simple, fast, "needles %+v text %q", needles, text.String())
 }
 
+// loopsAgree does the same for needles that repeat themselves, but for a byte
+// here and there, in texts that repeat themselves likewise.
+func loopsAgree(t *testing.T, data []byte) {
+	d := &dice{data}
+	unit := d.text("abc", 1+d.roll(5))
+	repeat := func(n int) string {
+		b := []byte(strings.Repeat(unit, n/len(unit)+2)[d.roll(len(unit)):][:n])
+		for range d.roll(3) {
+			b[d.roll(n)] = "abcd"[d.roll(4)]
+		}
+		return string(b)
+	}
+	var needles []redact.RawNeedle
+	for range 1 + d.roll(5) {
+		n := redact.RawNeedle{Name: string(rune('0' + d.roll(3))), Text: repeat(20 + d.roll(250))}
+		n.Bound, n.Right = d.roll(8) == 0, sextets(d.text("abc", d.roll(2)))
+		needles = append(needles, n)
+		if d.roll(8) == 0 {
+			n.Name = "twin"
+			needles = append(needles, n)
+		}
+	}
+	var text strings.Builder
+	for range 1 + d.roll(8) {
+		text.WriteString(repeat(1 + d.roll(250)))
+	}
+	simple, fast, simpleHold, fastHold := redact.ScanBoth(needles, text.String())
+	require.Equal(t, simpleHold, fastHold, "needles %+v text %q", needles, text.String())
+	slices.SortFunc(simple, compareHits)
+	slices.SortFunc(fast, compareHits)
+	require.Equal(t, simple, fast, "needles %+v text %q", needles, text.String())
+
+	whole := oracle(needles, text.String())
+	r := redact.New(redact.Options{Idle: -1})
+	r.AddRaw(needles...)
+	require.Equal(t, whole, r.String(text.String()))
+	var out strings.Builder
+	w := r.Writer(&out)
+	for rest := text.String(); rest != ""; {
+		n := min(len(rest), 1+d.roll(200))
+		_, err := w.Write([]byte(rest[:n]))
+		require.NoError(t, err)
+		rest = rest[n:]
+	}
+	require.NoError(t, w.Close())
+	require.Equal(t, whole, out.String(), "needles %+v text %q", needles, text.String())
+}
+
+func TestLoopsAgree(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(37, 38))
+	for range 300 {
+		data := make([]byte, 20+rng.IntN(200))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		loopsAgree(t, data)
+	}
+}
+
 func compareHits(a, b redact.ScanHit) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End), strings.Compare(a.Name, b.Name))
 }
@@ -274,6 +334,7 @@ func FuzzEngines(f *testing.F) {
 			return
 		}
 		enginesAgree(t, data)
+		loopsAgree(t, data)
 	})
 }
 

@@ -1,5 +1,10 @@
 package redact
 
+import (
+	"bytes"
+	"encoding/binary"
+)
+
 // A needle that repeats itself may occur, or nearly occur, at every position of
 // a text that repeats itself, too. Comparing at each would take time in the
 // product of the lengths, so such a needle is followed byte by byte, as Knuth,
@@ -63,30 +68,73 @@ func (e *sampled) follow(text []byte, k int32, from, to int, f *found, hold int)
 	n := e.needles[l.needle].text
 	first := n[0]
 	for pos < len(text) && pos-matched <= to {
+		if matched == 0 {
+			skip := bytes.IndexByte(text[pos:to+1], first)
+			if skip < 0 {
+				pos = to + 1
+				break
+			}
+			pos += skip
+		}
 		c := text[pos]
-		for matched > 0 && n[matched] != c {
-			matched = int(l.fail[matched-1])
+		if matched > 0 && n[matched] != c {
+			// Where the text goes on as what matched repeats itself, each
+			// period leads back to this same mismatch.
+			if period := matched - int(l.fail[matched-1]); 4*period <= matched {
+				if k := repeats(text[pos-period:], period); k > 0 {
+					pos += k
+					continue
+				}
+			}
+			for matched > 0 && n[matched] != c {
+				matched = int(l.fail[matched-1])
+			}
 		}
 		if matched > 0 || c == first {
 			matched++
 		}
 		pos++
-		if matched == len(n) {
-			if last := r.last - 1; l.alone && last >= 0 && pos-matched < f.hits[last].end {
+		if matched < len(n) {
+			continue
+		}
+		period := matched - int(l.fail[matched-1])
+		if !l.alone {
+			f.hits = e.report(l.needle, pos-matched, f.hits)
+		} else {
+			if last := r.last - 1; last >= 0 && pos-matched < f.hits[last].end {
 				f.hits[last].end = pos
 			} else {
-				f.hits = e.report(l.needle, pos-matched, f.hits)
+				f.hits = append(f.hits, hit{start: pos - matched, end: pos, n: &e.needles[l.needle]})
 				r.last = len(f.hits)
 			}
-			if pos == len(text) && e.open(l.needle) {
-				hold = max(hold, matched)
+			// Likewise, each period ends in another occurrence.
+			if 4*period <= matched {
+				pos += repeats(text[pos-period:], period)
+				f.hits[r.last-1].end = pos
 			}
-			matched = int(l.fail[matched-1])
 		}
+		if pos == len(text) && e.open(l.needle) {
+			hold = max(hold, matched)
+		}
+		matched -= period
 	}
 	if pos == len(text) {
 		hold = max(hold, matched)
 	}
 	r.pos, r.matched = pos, matched
 	return hold
+}
+
+// repeats returns for how many bytes, in whole periods, text repeats its first
+// period bytes.
+func repeats(text []byte, period int) int {
+	a, b := text, text[period:]
+	k := 0
+	for k+8 <= len(b) && binary.LittleEndian.Uint64(a[k:]) == binary.LittleEndian.Uint64(b[k:]) {
+		k += 8
+	}
+	for k < len(b) && a[k] == b[k] {
+		k++
+	}
+	return k - k%period
 }

@@ -173,7 +173,11 @@ func (c *class) pass(e *sampled, text []byte, f *found, hold int) int {
 					hold = rest
 				}
 			} else if equal(text[start:start+len(n)], n) {
-				f.hits = e.report(mb.needle, start, f.hits)
+				if mb.twins {
+					f.hits = e.report(mb.needle, start, f.hits)
+				} else {
+					f.hits = append(f.hits, hit{start: start, end: start + len(n), n: &e.needles[mb.needle]})
+				}
 				if rest == len(n) && rest > hold && e.open(mb.needle) {
 					hold = rest
 				}

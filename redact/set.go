@@ -73,6 +73,9 @@ func (c lookbehind) at(text []byte, i int) lookbehind {
 	if i == 0 {
 		return c
 	}
+	if prev := text[i-1]; prev != '\\' && (i == 1 || text[i-2] != '\\') {
+		return lookbehind{prev: prev, any: true, escaped: i == 1 && c.odd}
+	}
 	return lookbehind{prev: text[i-1], any: true, escaped: c.oddAt(text, i-1), odd: c.oddAt(text, i)}
 }
 
