@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/sbxhost/sbxhost/provider"
@@ -14,6 +15,9 @@ import (
 
 // probePrefix starts the names of the directories that probes use.
 const probePrefix = "probe-"
+
+// probeAge is much longer than a probe takes.
+const probeAge = time.Minute
 
 // probe tries a level for real: it makes a throw-away sandbox and runs a command
 // in it.
@@ -29,10 +33,17 @@ func (p *Provider) probe(l Level) error {
 	default:
 		return fmt.Errorf("unknown level %q", l)
 	}
+	p.sweepProbes()
 	dir, err := os.MkdirTemp(p.opts.StateDir, probePrefix)
 	if err != nil {
 		return err
 	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		_ = os.Remove(dir)
+		return err
+	}
+	defer func() { _ = lock.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	r := &record{ID: filepath.Base(dir), Root: "/workspace", Network: "none", Level: l}
@@ -60,6 +71,31 @@ func (p *Provider) probe(l Level) error {
 		return fmt.Errorf("a trial command ended with %s %d %s", exit.Kind, exit.Code, exit.Signal)
 	}
 	return nil
+}
+
+// sweepProbes removes the directories of probes whose process was killed.
+func (p *Provider) sweepProbes() {
+	entries, err := os.ReadDir(p.opts.StateDir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), probePrefix) {
+			continue
+		}
+		if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < probeAge {
+			continue // it may not have taken its lock yet
+		}
+		dir := filepath.Join(p.opts.StateDir, e.Name())
+		lock, err := lockDir(dir)
+		if err != nil {
+			continue // at work, or not ours
+		}
+		// Those of the other level may have had their files elsewhere.
+		s := &sandbox{p: p, record: &record{ID: e.Name()}, dir: dir, work: p.workOf(e.Name())}
+		_ = s.removeFiles() // the next one tries again
+		_ = lock.Close()
+	}
 }
 
 // trial is a Provider of its own that shares what is already known.

@@ -115,6 +115,21 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// A mask that shuts us out of what we make is not kept.
+func TestUmask(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "run", "--file", "plain:plain", "--", "cat", "plain")
+	require.NoError(t, os.WriteFile(filepath.Join(cmd.Dir, "plain"), []byte("content"), 0o600))
+	self := filepath.Join(cmd.Dir, "sbxhost") // what TestMain looks at
+	require.NoError(t, os.Symlink(cmd.Path, self))
+	sh, err := exec.LookPath("sh")
+	require.NoError(t, err)
+	cmd.Path, cmd.Args = sh, append([]string{"sh", "-c", `umask 0777; exec "$0" "$@"`, self}, cmd.Args[1:]...)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, "content", string(out))
+}
+
 // A signal that was ignored when we were started, as by nohup, stays ignored.
 func TestIgnoredSignals(t *testing.T) {
 	t.Parallel()
