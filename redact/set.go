@@ -189,7 +189,8 @@ func (s *set) resolve(text []byte, c lookbehind, e end, buf *scratch) (spans []s
 		}
 	}
 	sorted := true
-	for _, h := range buf.hits {
+	for i := range buf.hits {
+		h := &buf.hits[i]
 		if h.n.bound {
 			if !c.boundaryBefore(text, h.start) {
 				continue
@@ -198,7 +199,12 @@ func (s *set) resolve(text []byte, c lookbehind, e end, buf *scratch) (spans []s
 				continue
 			}
 		}
-		sorted = buf.add(s.widen(text, c, h)) && sorted
+		start, end := h.widen(text, c)
+		if k := len(buf.spans) - 1; k >= 0 && start > buf.spans[k].start && start < buf.spans[k].end {
+			buf.spans[k].end = max(buf.spans[k].end, end)
+			continue
+		}
+		sorted = buf.add(span{start, end, min(h.end-h.start, len(h.n.text)), h.n.name}) && sorted
 	}
 	if s.startsBefore(text, held, c) {
 		held--
@@ -221,22 +227,22 @@ func (s *set) resolve(text []byte, c lookbehind, e end, buf *scratch) (spans []s
 
 // widen takes in the neighbours that carry bits of the value or would be left
 // behind as half an escape.
-func (s *set) widen(text []byte, c lookbehind, h hit) span {
-	sp := span{start: h.start, end: h.end, core: min(h.end-h.start, len(h.n.text)), n: h.n.name}
-	if h.start > 0 {
-		before := text[h.start-1]
-		if sextet[before]&h.n.left != 0 || before == '\\' && escapable(h.n.text[0]) && c.oddAt(text, h.start) {
-			sp.start--
+func (h *hit) widen(text []byte, c lookbehind) (start, end int) {
+	start, end, n := h.start, h.end, h.n
+	if start > 0 {
+		before := text[start-1]
+		if sextet[before]&n.left != 0 || before == '\\' && escapable(n.text[0]) && c.oddAt(text, start) {
+			start--
 		}
 	}
-	if h.end < len(text) && h.end-h.start >= len(h.n.text) {
+	if h.end < len(text) && h.end-h.start >= len(n.text) {
 		after := text[h.end]
-		if sextet[after]&h.n.right != 0 ||
+		if sextet[after]&n.right != 0 ||
 			text[h.end-1] == '\\' && escapable(after) && c.oddAt(text, h.end) {
-			sp.end++
+			end++
 		}
 	}
-	return sp
+	return start, end
 }
 
 // startsBefore reports whether text[held-1] would be taken in by an occurrence
