@@ -140,6 +140,7 @@ func (k *kit) references(ctx context.Context) {
 		for _, transport := range []provider.Transport{provider.TransportExec, provider.TransportCreate} {
 			q := k.createRequest()
 			q.Transport = transport
+			q.Labels[provider.LabelProtected] = "1"
 			q.Protected = secret.NewEnv(map[string]secret.Value{"TOKEN": secret.FromString("canary-" + word(20))})
 			q.ProtectedNames = []string{"TOKEN"}
 			if _, err := p.Create(t.ctx, q); provider.CodeOf(err) != provider.Unsupported || provider.AppliedOf(err) != provider.AppliedNo {

@@ -359,23 +359,11 @@ func (k *kit) control(t *t, w *witness, values map[string]string, used map[strin
 		case found[c.Name]:
 		case isValue && !used["create"] && !used["exec"]:
 		case strings.HasPrefix(c.Name, "capture "):
-			// A token of a sandbox that was never used need not have been sent.
+			// That the host took it out of a reply shows that it was there.
 		default:
 			t.errorf("the vendor did not receive %s: the proof says nothing about it", c.Name)
 		}
 	}
-	if len(k.m.Captures) > 0 && !anyPrefix(found, "capture ") {
-		t.errorf("the vendor got none of its tokens back")
-	}
-}
-
-func anyPrefix(m map[string]bool, prefix string) bool {
-	for n := range m {
-		if strings.HasPrefix(n, prefix) {
-			return true
-		}
-	}
-	return false
 }
 
 // lockedBuffer is a buffer that several goroutines may write.
