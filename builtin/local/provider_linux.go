@@ -99,6 +99,9 @@ func (p *Provider) chooseLevel() error {
 		if err == nil {
 			return nil
 		}
+		if p.work != p.opts.StateDir {
+			_ = os.Remove(p.work)
+		}
 		p.reasons = append(p.reasons, string(l)+": "+err.Error())
 	}
 	e := problem(provider.Unsupported, "new", "", "no isolation can be had on this machine").

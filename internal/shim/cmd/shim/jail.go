@@ -31,7 +31,7 @@ func setupJail(c *wire.Config, passed []int) (workspace int, err error) {
 			if len(passed) == 0 {
 				return -1, step("take "+m.Target, unix.EBADF)
 			}
-			trees[i], files[i], err = passed[0], isFile(passed[0]), nil
+			trees[i], files[i] = passed[0], isFile(passed[0])
 			passed = passed[1:]
 			continue
 		}
