@@ -33,6 +33,9 @@ type check struct {
 	Fix    []string `json:"fix,omitempty"`
 }
 
+// localCheckName is the check of the provider whose description is diagnosis.Local.
+const localCheckName = "local provider"
+
 // diagnosis is what doctor --json prints.
 type diagnosis struct {
 	Version versionInfo           `json:"version"`
@@ -202,14 +205,14 @@ func rootChecks(cfg config.Loaded) []check {
 func localCheck(c config.Config) (check, *provider.Description) {
 	b, err := findProvider(c, "local")
 	if err != nil {
-		return check{"local provider", statusFail, err.Error(), nil}, nil
+		return check{localCheckName, statusFail, err.Error(), nil}, nil
 	}
 	p, err := b.make(c, providerFlags{})
 	if err != nil {
-		return check{"local provider", statusFail, err.Error(), localFix()}, nil
+		return check{localCheckName, statusFail, err.Error(), localFix()}, nil
 	}
 	d := p.Describe()
-	out := check{Name: "local provider", Status: statusOK, Detail: "isolation: " + d.Isolation}
+	out := check{Name: localCheckName, Status: statusOK, Detail: "isolation: " + d.Isolation}
 	if len(d.Transports) > 0 {
 		out.Detail += ", transport " + d.Transports[0].String()
 	}
@@ -222,9 +225,6 @@ func localCheck(c config.Config) (check, *provider.Description) {
 	}
 	if r, ok := p.(interface{ Reasons() []string }); ok && len(r.Reasons()) > 0 {
 		out.Detail += "; not better because: " + strings.Join(r.Reasons(), "; ")
-	}
-	if len(d.OpenEnds) > 0 {
-		out.Detail += "; stays open: " + strings.Join(d.OpenEnds, "; ")
 	}
 	return out, &d
 }
@@ -244,6 +244,11 @@ func (a *app) printDiagnosis(d diagnosis) {
 	a.printf("sbxhost %s on %s/%s\n", d.Version.Version, d.Version.OS, d.Version.Arch)
 	for _, c := range d.Checks {
 		a.printf("%s  %-18s %s\n", marks[c.Status], c.Name, c.Detail)
+		if c.Name == localCheckName && d.Local != nil {
+			for _, end := range d.Local.OpenEnds {
+				a.printf("      %-18s stays open: %s\n", "", end)
+			}
+		}
 		for _, f := range c.Fix {
 			a.printf("      %-18s → %s\n", "", f)
 		}

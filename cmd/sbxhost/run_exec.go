@@ -89,6 +89,9 @@ func (a *app) runPlan(ctx context.Context, cfg config.Loaded, p *plan) (out *run
 		}
 	}()
 	info := s.Info()
+	if info.Provider == defaultProvider && info.Isolation == "landlock" && !a.json {
+		a.note("isolation is landlock, which is weaker than namespaces; sbxhost doctor says why, and what stays open")
+	}
 	if len(info.Unenforced) > 0 && !a.json {
 		a.note("not enforced by %s: %s", info.Provider, strings.Join(info.Unenforced, ", "))
 	}
