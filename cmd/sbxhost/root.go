@@ -77,6 +77,19 @@ the answer is no.`,
 	must(root.RegisterFlagCompletionFunc("log-level", fixed(config.LogLevels...)))
 	must(root.RegisterFlagCompletionFunc("log-format", fixed(config.LogFormats...)))
 	root.AddCommand(a.runCommand(), a.grantsCommand(), a.redactCommand(), a.pluginCommand(), a.doctorCommand(), a.versionCommand())
+	// cobra adds it on execution and lets any shell's name pass, with its help.
+	root.InitDefaultCompletionCmd("completion")
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.RunE = func(cmd *cobra.Command, args []string) error {
+				if len(args) > 0 {
+					return usageError("no completion for this shell; known: bash, zsh, fish, powershell")
+				}
+				return cmd.Help()
+			}
+			c.Args = cobra.ArbitraryArgs
+		}
+	}
 	return root
 }
 

@@ -68,7 +68,7 @@ the command and cleans up, the second one does not wait for that.`,
 	fl.StringVar(&f.transport, "transport", "", "how values are delivered: auto, exec or create (default auto)")
 	fl.DurationVar(&f.timeout, "timeout", 0, "stop the command's whole process tree after this time (default 10m)")
 	fl.StringVar(&f.workdir, "workdir", "", "`DIR` to run in, relative to the sandbox's root or absolute")
-	fl.StringArrayVar(&f.files, "file", nil, "copy a local file or folder in: `LOCAL:PATH` (repeatable)")
+	fl.StringArrayVar(&f.files, "file", nil, "copy a local file or folder in: `LOCAL[:PATH]`; PATH is its own name by default (repeatable)")
 	fl.BoolVar(&f.keep, "keep", false, "leave the sandbox; only with providers whose sandboxes outlive this process")
 	fl.BoolVar(&f.sharedTrust, "shared-trust", false, "processes in the sandbox may see each other's request secrets")
 	fl.BoolVar(&f.unsafeLocal, "unsafe-local", false, "let the local provider run without isolation: the command can do whatever you can")

@@ -37,7 +37,7 @@ func planUploads(args []string) ([]upload, error) {
 		}
 		target = path.Clean(filepath.ToSlash(target))
 		if path.IsAbs(target) || target == "." || target == ".." || strings.HasPrefix(target, "../") {
-			return nil, usageError("--file LOCAL:PATH: PATH must be relative to the sandbox's root and stay in it")
+			return nil, usageError("--file LOCAL[:PATH]: PATH must be relative to the sandbox's root and stay in it")
 		}
 		err := filepath.WalkDir(local, func(p string, d fs.DirEntry, err error) error {
 			if err != nil {
