@@ -93,8 +93,13 @@ func (h *Host) notOurs(ctx context.Context, reg *registration, ref provider.Ref)
 		}
 		return alreadyOurs(r.Protected)
 	}
-	// A provider that cannot list shows no labels; then none is in sight.
-	listed, _ := reg.provider.List(ctx, provider.Query{})
+	// A provider that cannot list shows no labels; then none is in sight. One that
+	// fails to list this time could be hiding a protected sandbox.
+	listed, err := reg.provider.List(ctx, provider.Query{})
+	if err != nil && codeOf(err) != provider.Unsupported {
+		return &provider.Error{Code: codeOf(err), Op: opAdopt, Message: "whose sandbox this is cannot be told: the provider did not list its sandboxes",
+			Remedy: "try again", Applied: provider.AppliedNo}
+	}
 	i := slices.IndexFunc(listed, func(x provider.Resource) bool { return x.Ref.ID == ref.ID })
 	if i < 0 {
 		return nil

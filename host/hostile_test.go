@@ -352,3 +352,28 @@ func TestForeignListings(t *testing.T) {
 	require.NoError(t, err, "and so is the foreign one")
 	p.list = nil
 }
+
+// A sandbox whose labels cannot be seen right now may be a protected one, so it
+// is not adopted. A provider that can never list is another matter.
+func TestAdoptNeedsTheLabels(t *testing.T) {
+	t.Parallel()
+	p := &hostile{}
+	h, _ := hostileHost(t, p)
+	other, err := host.New(host.Options{Grants: tokenGrant(), Source: newSource(map[string]string{"HOST_TOKEN": tokenCanary})})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, other.Close(context.Background())) }()
+	require.NoError(t, other.RegisterTrusted("hostile", p.Provider))
+	s, err := other.Create(t.Context(), host.CreateRequest{Provider: "hostile", Manifest: protected()})
+	require.NoError(t, err)
+	listed, err := p.List(t.Context(), provider.Query{Session: s.ID()})
+	require.NoError(t, err)
+	require.Len(t, listed, 1)
+	adopt := func() error {
+		_, err := h.Adopt(t.Context(), host.AdoptRequest{Provider: "hostile", Ref: listed[0].Ref, Manifest: ordinary()})
+		return err
+	}
+	code(t, provider.Unsupported, adopt())
+	p.Provider.SetHooks(fake.Fail(fake.MethodList, provider.Unavailable))
+	code(t, provider.Unavailable, adopt())
+	p.Provider.SetHooks(fake.Hooks{})
+}
