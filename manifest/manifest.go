@@ -36,13 +36,13 @@ const (
 // carries no authority whatsoever.
 type Manifest struct {
 	Version     int
-	Image       string
-	Root        string
-	User        string
-	Environment map[string]Entry
-	Files       map[string]File
+	Image       string           // what to start from, where the provider has images
+	Root        string           // absolute; Files lie below it, commands start in it
+	User        string           // the workload's user, where the provider has users
+	Environment map[string]Entry // by name, an identifier
+	Files       map[string]File  // by path, relative to Root
 	PathGrants  []PathGrant
-	Ports       []int
+	Ports       []int // that may be asked for later
 	Start       Start
 	Network     Network
 	Resources   Resources
@@ -82,16 +82,16 @@ type File struct {
 
 // PathGrant is a bind mount.
 type PathGrant struct {
-	Path     string
-	HostPath string
+	Path     string // absolute, inside the sandbox
+	HostPath string // only under a directory that the host's configuration allows
 	ReadOnly bool
 }
 
 // Resources are limits; zero means the provider's default.
 type Resources struct {
-	CPUs      float64
+	CPUs      float64 // whole or parts of processors
 	MemoryMiB int64
-	PIDs      int64
+	PIDs      int64 // processes and threads
 	DiskMiB   int64
 }
 
