@@ -16,6 +16,7 @@ import (
 var e2bModule = module("e2b")
 
 func TestE2BProvider(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, e2bModule, fake.Register)
 	providertest.Run(t, providertest.Harness{
 		New:      func(tb providertest.TB) provider.Provider { return f.load(tb) },

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -133,8 +134,31 @@ func (f *rig) load(t providertest.TB) *plugin.Plugin {
 // unproven are the checks that a vendor makes impossible, with the reasons.
 func (f *rig) unproven() map[string]string {
 	out := map[string]string{"files/escape-link": "a fake's folder is on this machine, and where links of a vendor's sandbox lead is the vendor's matter"}
+	in, err := plugin.Inspect(f.module)
+	if err != nil {
+		panic(err)
+	}
+	for op, checks := range needs {
+		if slices.Contains(in.Operations, op) {
+			continue
+		}
+		for _, c := range checks {
+			out[c] = "it needs the operation " + op + ", which the plugin does not declare"
+		}
+	}
 	maps.Copy(out, f.hello.Unproven)
 	return out
+}
+
+// needs are the checks that use an operation without being about it.
+var needs = map[string][]string{
+	"write": {"lifecycle/open", "create/replaces", "destroy/others", "exec/not-executable", "files/exact", "files/replace", "files/names", "files/mode",
+		"files/failed-write", "files/atomic", "files/list", "files/stat", "files/remove", "files/shared", "files/context", "files/errors", "pause/cycle", "goroutines/none-left", "cancel/others"},
+	"read":     {"create/root", "exec/once", "files/escape-dotdot"},
+	"stat":     {"lifecycle/gone-sandbox", "files/mode", "files/stat", "files/errors", "files/remove", "cancel/others"},
+	"list_dir": {"env/elsewhere", "files/list", "files/failed-write"},
+	"mkdir":    {"exec/dir", "files/mkdir", "files/list", "files/remove"},
+	"remove":   {"files/remove"},
 }
 
 type locked struct{ f *rig }
@@ -205,11 +229,12 @@ func run(t *testing.T, sb provider.Sandbox, req provider.ExecRequest) (provider.
 }
 
 // commands are those of a shell. The fakes have no root file system of their
-// own, so the working directory's real path is cut to the sandbox's.
+// own, so the working directory's real path is cut to the sandbox's. (It is put
+// together, for fakes replace the root's name in a command line.)
 func commands() providertest.Commands {
 	c := providertest.ShellCommands("/bin/sh")
 	c.Dir = func() providertest.Command {
-		return providertest.Command{Args: []string{"/bin/sh", "-c", `pwd | sed 's|^.*/workspace|/workspace|'`}}
+		return providertest.Command{Args: []string{"/bin/sh", "-c", `w=work; w=${w}space; pwd | sed "s|^.*/$w|/$w|"`}}
 	}
 	return c
 }

@@ -17,6 +17,7 @@ import (
 var flyModule = module("flymachines")
 
 func TestFlyMachinesProvider(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, flyModule, fake.Register)
 	providertest.Run(t, providertest.Harness{
 		New:      func(tb providertest.TB) provider.Provider { return f.load(tb) },

@@ -17,6 +17,7 @@ import (
 var runloopModule = module("runloop")
 
 func TestRunloopProvider(t *testing.T) {
+	t.Parallel()
 	f := newRig(t, runloopModule, fake.Register)
 	providertest.Run(t, providertest.Harness{
 		New:      func(tb providertest.TB) provider.Provider { return f.load(tb) },

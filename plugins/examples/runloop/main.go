@@ -7,6 +7,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/abi/guest"
 )
@@ -18,7 +20,7 @@ func init() { guest.Serve(runloop{}) }
 func main() {}
 
 // pollMs is how long the host waits between looks at a devbox that starts.
-const pollMs = 500
+const pollMs = 250
 
 // Create asks for a devbox. The session's id is its idempotency key, so that a
 // repetition after a lost answer gets the same devbox.
@@ -139,8 +141,10 @@ func (runloop) Exec(c *guest.Call, _ *abi.ExecRequest) (abi.ExecReply, error) {
 			continue
 		}
 		// Asking again repeats nothing, so a passing failure is no reason to lose
-		// the command.
-		if failures++; failures > 5 || c.Canceled() {
+		// the command. A devbox that is gone will not come back.
+		var e *guest.Error
+		gone := errors.As(err, &e) && e.Code == guest.NotFound
+		if failures++; gone || failures > 5 || c.Canceled() {
 			return abi.ExecReply{}, err
 		}
 		if err := c.Sleep(200 << failures); err != nil {

@@ -41,8 +41,13 @@ func Register(v *fakevendor.Vendor, base string) fakevendor.Hello {
 	handle("POST "+root+"/{id}/start", f.machine(f.to("started")))
 	handle("DELETE "+root+"/{id}", f.machine(f.destroy))
 	handle("POST "+root+"/{id}/exec", f.machine(f.exec))
+	const shell = "the command is given to a shell, which reports this as its exit status"
 	return fakevendor.Hello{
 		Origins: map[string]string{"api": base}, Credentials: map[string]string{"token": token},
+		Unproven: map[string]string{
+			"exec/dir-missing": shell, "exec/not-found": shell,
+			"env/argv": "Fly shows a command's output when it has ended, so nothing can be looked at while it runs",
+		},
 		Settings: map[string]string{"app": app, "region": "fra", "image": "docker.io/library/debian:stable"},
 	}
 }

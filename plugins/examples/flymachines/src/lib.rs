@@ -46,17 +46,33 @@ fn change(c: &Call, route: &str, until: &str) -> Result<String, Error> {
     Ok(Object::new().done())
 }
 
+/// Reads an RFC 3339 time in UTC, as Fly writes it.
+fn unix(s: &str) -> Option<i64> {
+    if !s.ends_with('Z') {
+        return None;
+    }
+    let n = |from: usize, to: usize| s.get(from..to)?.parse::<i64>().ok();
+    let (mut y, mut m, d) = (n(0, 4)?, n(5, 7)?, n(8, 10)?);
+    // Days since 1970, with years that begin in March.
+    if m <= 2 {
+        y -= 1;
+        m += 12;
+    }
+    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * (m - 3) + 2) / 5 + d - 719469;
+    Some(((days * 24 + n(11, 13)?) * 60 + n(14, 16)?) * 60 + n(17, 19)?)
+}
+
 impl Provider for Machines {
     fn create(&self, c: &Call, _: &Value) -> Result<String, Error> {
         c.json("create machine", &Request::route("create"))?;
         // A machine that is slow is left to the host's polling.
         let state = if wait(c, "started").unwrap_or(false) { "running" } else { "pending" };
-        Ok(Object::new().text("state", state).int("pollMs", 500).done())
+        Ok(Object::new().text("state", state).int("pollMs", 250).done())
     }
 
     fn status(&self, c: &Call, _: &Value) -> Result<String, Error> {
         let v = c.json("get machine", &Request::route("get"))?;
-        Ok(Object::new().text("state", state(v.get(&["state"]).text())).int("pollMs", 500).done())
+        Ok(Object::new().text("state", state(v.get(&["state"]).text())).int("pollMs", 250).done())
     }
 
     fn destroy(&self, c: &Call, _: &Value) -> Result<String, Error> {
@@ -82,7 +98,8 @@ impl Provider for Machines {
                 .text("sandbox", m.get(&["id"]).text())
                 .text("name", m.get(&["name"]).text())
                 .value("labels", m.get(&["config", "metadata"]))
-                .text("state", state);
+                .text("state", state)
+                .int("createdAt", unix(m.get(&["created_at"]).text()).unwrap_or(0));
             items.push_str(&item.done());
         }
         items.push(']');

@@ -46,7 +46,15 @@ func Register(v *fakevendor.Vendor, base string) fakevendor.Hello {
 	handle("POST /v1/devboxes/{id}/executions/{execution}/kill", f.devbox(f.kill))
 	handle("POST /v1/devboxes/{id}/download_file", f.devbox(f.download))
 	handle("POST /v1/devboxes/{id}/upload_file", f.devbox(f.upload))
-	return fakevendor.Hello{Origins: map[string]string{"api": base}, Credentials: map[string]string{"apiKey": apiKey}}
+	const shell = "Runloop gives the command to a shell, which reports this as its exit status"
+	return fakevendor.Hello{
+		Origins: map[string]string{"api": base}, Credentials: map[string]string{"apiKey": apiKey},
+		Unproven: map[string]string{
+			"exec/dir-missing": shell, "exec/not-found": shell, "exec/not-executable": shell, "signal/own": shell,
+			"signal/term":  "Runloop can only kill a command",
+			"files/atomic": "Runloop writes a file in place",
+		},
+	}
 }
 
 func problem(w http.ResponseWriter, status int, msg string) {
