@@ -124,7 +124,7 @@ func Load(ctx context.Context, rt *Runtime, cfg Config) (*Plugin, error) {
 		origins[k] = egress.OriginSetting(o)
 	}
 	hooks := hook.From(ctx)
-	broker, err := egress.New(egress.Config{Captured: hooks.Captured, Manifest: m, Credentials: maps.Clone(cfg.Credentials), Settings: maps.Clone(cfg.Settings), Origins: origins, Resolve: cfg.Resolve, TLS: cfg.TLS})
+	broker, err := egress.New(egress.Config{Captured: hooks.Captured, Shown: hooks.Shown, Manifest: m, Credentials: maps.Clone(cfg.Credentials), Settings: maps.Clone(cfg.Settings), Origins: origins, Resolve: cfg.Resolve, TLS: cfg.TLS})
 	if err != nil {
 		return nil, &provider.Error{Code: provider.InvalidArgument, Op: op, Subject: m.Name, Message: err.Error(), Applied: provider.AppliedNo}
 	}

@@ -141,7 +141,9 @@ func (k *kit) references(ctx context.Context) {
 			q := k.createRequest()
 			q.Transport = transport
 			q.Labels[provider.LabelProtected] = "1"
-			q.Protected = secret.NewEnv(map[string]secret.Value{"TOKEN": secret.FromString("canary-" + word(20))})
+			if transport == provider.TransportCreate {
+				q.Protected = secret.NewEnv(map[string]secret.Value{"TOKEN": secret.FromString("canary-" + word(20))})
+			}
 			q.ProtectedNames = []string{"TOKEN"}
 			if _, err := p.Create(t.ctx, q); provider.CodeOf(err) != provider.Unsupported || provider.AppliedOf(err) != provider.AppliedNo {
 				t.errorf("Create with a reference by %s ended with %q, it must be Unsupported and not applied", transport, provider.CodeOf(err))

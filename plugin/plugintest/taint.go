@@ -98,6 +98,7 @@ func (w *witness) hooks() *hook.Hooks {
 			w.look("memory after "+op.String(), memory)
 		},
 		Captured: w.learn,
+		Shown:    w.look,
 	}
 }
 

@@ -77,6 +77,9 @@ type Config struct {
 	// Captured, when set, is told about each captured token, for conformance
 	// tests.
 	Captured func(name string, token secret.Value)
+	// Shown is told what of each answer the plugin may read, whether it does or
+	// not, for conformance tests.
+	Shown func(what string, data []byte)
 }
 
 // Broker serves one loaded plugin. It is safe for concurrent use.
@@ -88,6 +91,7 @@ type Broker struct {
 	dialer   *dialer
 	client   *http.Client
 	captured func(name string, token secret.Value)
+	shown    func(what string, data []byte)
 
 	mu       sync.Mutex
 	captures map[string]secret.Value // of scope plugin
@@ -102,7 +106,7 @@ type Broker struct {
 // New returns a Broker. The config's maps are not copied and must not change.
 func New(c Config) (*Broker, error) {
 	b := &Broker{
-		m: c.Manifest, creds: c.Credentials, settings: c.Settings, origins: c.Origins, captured: c.Captured,
+		m: c.Manifest, creds: c.Credentials, settings: c.Settings, origins: c.Origins, captured: c.Captured, shown: c.Shown,
 		captures: map[string]secret.Value{}, handles: map[string]*handle{}, claimed: map[string]*Session{},
 		guard: newGuard(), omitted: environmentPointers(c.Manifest),
 	}

@@ -25,6 +25,9 @@ type Hooks struct {
 	After func(op abi.Op, memory []byte, fuel int64)
 	// Captured is called with each token that the host takes out of a reply.
 	Captured func(name string, token secret.Value)
+	// Shown is called with what of each answer the plugin may read, whether it
+	// reads it or not.
+	Shown func(what string, data []byte)
 	// Fuel and MemoryPages replace the limits of a call and of an instance.
 	Fuel        int64
 	MemoryPages uint32
