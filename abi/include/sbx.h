@@ -205,9 +205,6 @@ static inline sbx_json sbx_request(void) {
   return (sbx_json){p, (size_t)n};
 }
 
-/* sbx_reply writes the reply document; return its result from sbx_handle. */
-static inline int32_t sbx_reply(sbx_str doc) { return sbx_out_write(doc.p, (int32_t)doc.n) < 0 ? 1 : 0; }
-
 /* sbx_fail writes an error document; return its result from sbx_handle. code is
  * one of the host's codes, for example "NotFound". */
 static inline int32_t sbx_fail(sbx_str code, sbx_str message) {
@@ -219,6 +216,12 @@ static inline int32_t sbx_fail(sbx_str code, sbx_str message) {
   sbx_put(&b, SBX_STR("}"));
   if (!b.full) sbx_err_write(b.p, (int32_t)b.n);
   return 1;
+}
+
+/* sbx_reply writes the reply document; return its result from sbx_handle. */
+static inline int32_t sbx_reply(sbx_str doc) {
+  if (sbx_out_write(doc.p, (int32_t)doc.n) >= 0) return 0;
+  return sbx_fail(SBX_STR("Internal"), SBX_STR("the host refused the reply"));
 }
 
 /* sbx_handle carries out one operation: SBX_OP_… It is the plugin's to define. */
