@@ -114,7 +114,7 @@ func newClass(needles []needle, indices []int32, q int, loop func(needle int32) 
 	for k := range c.members {
 		mb := &c.members[k]
 		t := needles[mb.needle].text
-		mb.window = int32(c.choose(t))
+		mb.window = int32(c.choose(needles, mb.needle))
 		grams = grams[:0]
 		for o := range c.s {
 			if g := c.gram(t, int(mb.window)+o); !slices.Contains(grams, g) {
@@ -136,12 +136,15 @@ func newClass(needles []needle, indices []int32, q int, loop func(needle int32) 
 	return c
 }
 
-// choose returns where the window of t should begin: where it has the fewest
-// grams that other needles have, too, and that ordinary text may have.
-func (c *class) choose(t string) int {
+// choose returns where the window of a needle should begin: where it has the
+// fewest grams that other secrets have, too, and that ordinary text may have.
+// Forms of one secret share most of theirs, which is no harm: text that has
+// them is rare.
+func (c *class) choose(needles []needle, i int32) int {
+	t, id := needles[i].text, needles[i].name
 	var costs [maxWindow + maxSample]int
 	price := func(o int) int {
-		costs[o] = 16*c.shared(c.gram(t, o)) + plainness(t[o:o+c.q])
+		costs[o] = 16*c.shared(needles, c.gram(t, o), id) + plainness(t[o:o+c.q])
 		return costs[o]
 	}
 	cost := 0
@@ -173,15 +176,17 @@ func (c *class) slot(g uint64) (at, tag uint64) {
 // comparisons and nothing else.
 func gramTag(h uint64) uint64 { return h >> 28 & 0xffffffff }
 
-// shared counts the places of gram g, up to eight.
-func (c *class) shared(g uint64) int {
+// shared counts the places of gram g in other secrets, among up to eight.
+func (c *class) shared(needles []needle, g uint64, id *name) int {
 	if !c.test(g * mixA) {
 		return 0
 	}
 	at, _ := c.slot(g)
 	n := 0
-	for k := uint32(c.slots[at]); k != 0 && n < 8; k = c.next[k-1] {
-		n++
+	for k, left := uint32(c.slots[at]), 8; k != 0 && left > 0; k, left = c.next[k-1], left-1 {
+		if needles[c.members[(k-1)/uint32(c.s)].needle].name != id {
+			n++
+		}
 	}
 	return n
 }
