@@ -42,6 +42,7 @@ type witness struct {
 	marker   string            // something the plugin must see
 	saw      map[string]bool   // kinds of places where the marker was seen
 	bytes    int64
+	before   func() // called once, at the next request of a create
 	calls    int
 }
 
@@ -91,6 +92,19 @@ func (w *witness) learn(name string, token secret.Value) {
 
 func (w *witness) hooks() *hook.Hooks {
 	return &hook.Hooks{
+		Import: func(op abi.Op, name string) (int64, bool) {
+			if op != abi.OpCreate || name != "http_open" {
+				return 0, false
+			}
+			w.mu.Lock()
+			f := w.before
+			w.before = nil
+			w.mu.Unlock()
+			if f != nil {
+				f()
+			}
+			return 0, false
+		},
 		After: func(op abi.Op, memory []byte, _ int64) {
 			w.mu.Lock()
 			w.calls++
@@ -121,12 +135,11 @@ func (k *kit) taint(ctx context.Context) {
 	req := k.createRequest()
 	w := newWitness(known, req.SessionID)
 	var logs lockedBuffer
-	var problems []string
 	used := map[string]bool{}
 	ran := false
 	k.check(ctx, "taint/run", "the operations of the proof work", 3*time.Minute, func(t *t) {
 		p := k.open(t, w.hooks(), w.look, slog.New(slog.NewJSONHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
-		problems = k.taintFlow(t, p, w, req, values, used)
+		k.taintFlow(t, p, w, req, values, used)
 		ran = true
 	})
 	w.look("log", logs.bytes())
@@ -165,9 +178,6 @@ func (k *kit) taint(ctx context.Context) {
 		})
 	}
 	k.check(ctx, "taint/errors", "the errors that callers get hold none either", time.Minute, func(t *t) {
-		for _, p := range problems {
-			t.errorf("%s", p)
-		}
 		if !ran {
 			t.leave(NotProved, "the operations of the proof did not work")
 		}
@@ -182,10 +192,9 @@ func (k *kit) taint(ctx context.Context) {
 }
 
 // taintFlow carries values through everything the plugin declares, and lets the
-// vendor echo them. It returns what was wrong.
-func (k *kit) taintFlow(t *t, p *plugin.Plugin, w *witness, req provider.CreateRequest, values map[string]string, used map[string]bool) []string {
+// vendor echo them.
+func (k *kit) taintFlow(t *t, p *plugin.Plugin, w *witness, req provider.CreateRequest, values map[string]string, used map[string]bool) {
 	ctx := t.ctx
-	var problems []string
 	note := func(err error) {
 		for ; err != nil; err = errors.Unwrap(err) {
 			w.look("an error", []byte(err.Error()))
@@ -227,8 +236,18 @@ func (k *kit) taintFlow(t *t, p *plugin.Plugin, w *witness, req provider.CreateR
 			return
 		}
 		for _, status := range []string{"200", "400", "500"} {
-			if err := k.fake.inject(ctx, fakevendor.Fault{Kind: fakevendor.FaultEcho, Arg: status, Times: 8}); err != nil {
-				problems = append(problems, kind+": "+err.Error())
+			inject := func() {
+				if err := k.fake.inject(ctx, fakevendor.Fault{Kind: fakevendor.FaultEcho, Arg: status, Times: 8}); err != nil {
+					t.errorf("%s: %s", kind, err)
+				}
+			}
+			if kind == "create" {
+				// Create looks for the sandbox first, which must work.
+				w.mu.Lock()
+				w.before = inject
+				w.mu.Unlock()
+			} else {
+				inject()
 			}
 			f()
 			k.calm(ctx)
@@ -292,7 +311,6 @@ func (k *kit) taintFlow(t *t, p *plugin.Plugin, w *witness, req provider.CreateR
 			}
 		})
 	})
-	return problems
 }
 
 // liveInput sends text to a command that reads it.

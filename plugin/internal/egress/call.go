@@ -255,9 +255,6 @@ func (c *Call) Open(ctx context.Context, metaDoc, body []byte) (int64, error) {
 	c.responses[c.next] = out
 	if c.b.shown != nil {
 		c.b.shown("answer on route "+r.ID, out.shown)
-		for _, name := range r.Response.Headers {
-			c.b.shown("header on route "+r.ID, []byte(out.header.Get(name)))
-		}
 	}
 	return c.next, nil
 }
