@@ -218,3 +218,33 @@ func TestCommandFindsTheSources(t *testing.T) {
 	t.Setenv("SBXHOST_SRC", "/somewhere/a b")
 	assert.Equal(t, "go run -C '/somewhere/a b' ./cmd/sbxhost", scaffold.Command())
 }
+
+// What a newcomer does first: new, make, make test, with nothing changed.
+func TestNewMakeMakeTest(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs the whole conformance kit for each language")
+	}
+	sbxhost := filepath.Join(t.TempDir(), "sbxhost")
+	msg, err := exec.Command("go", "build", "-o", sbxhost, "../../cmd/sbxhost").CombinedOutput()
+	require.NoError(t, err, "%s", msg)
+	for _, lang := range scaffold.Languages() {
+		t.Run(lang, func(t *testing.T) {
+			t.Parallel()
+			parent := t.TempDir()
+			begin := exec.Command(sbxhost, "plugin", "new", "demo", "--lang", lang)
+			begin.Dir = parent
+			msg, err := begin.CombinedOutput()
+			require.NoError(t, err, "%s", msg)
+			for _, target := range []string{"all", "test"} {
+				run := exec.Command("make", "-C", filepath.Join(parent, "demo"), target)
+				run.Env = offline()
+				msg, err := run.CombinedOutput()
+				require.NoError(t, err, "make %s: %s", target, msg)
+				if target == "test" {
+					assert.Contains(t, string(msg), " 0 failed", "the kit must have run")
+				}
+			}
+		})
+	}
+}
