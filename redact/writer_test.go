@@ -473,3 +473,24 @@ func TestFloors(t *testing.T) {
 	require.Len(t, no, 1)
 	assert.Contains(t, no[0].Reason, "parts")
 }
+
+// Whether the letter before a short secret belongs to an escape is known
+// however the text was cut.
+func TestEscapeBeforeCut(t *testing.T) {
+	t.Parallel()
+	r := redact.New(redact.Options{})
+	require.Empty(t, r.Add(redact.Secret{Name: "N", Value: []byte("ab1d5f"), NoForms: true}))
+	for text, want := range map[string]string{
+		`x\nab1d5f y`:   `x\n[redacted:N] y`,
+		`x\\nab1d5f y`:  `x\\nab1d5f y`,
+		`x\\\nab1d5f y`: `x\\\n[redacted:N] y`,
+		`\nab1d5f y`:    `\n[redacted:N] y`,
+		`xnab1d5f y`:    `xnab1d5f y`,
+	} {
+		assert.Equal(t, want, r.String(text))
+		assert.Equal(t, want, stream(t, r, strings.Split(text, "")...), text)
+		for i := range text {
+			assert.Equal(t, want, stream(t, r, text[:i], text[i:]), "%s at %d", text, i)
+		}
+	}
+}
