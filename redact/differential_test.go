@@ -334,6 +334,22 @@ func FuzzEngines(f *testing.F) {
 			return
 		}
 		enginesAgree(t, data)
+	})
+}
+
+func FuzzLoops(f *testing.F) {
+	rng := rand.New(rand.NewPCG(39, 40))
+	for range 20 {
+		data := make([]byte, 20+rng.IntN(200))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 500 {
+			return
+		}
 		loopsAgree(t, data)
 	})
 }
