@@ -20,6 +20,7 @@ import (
 	"github.com/sbxhost/sbxhost/manifest"
 	"github.com/sbxhost/sbxhost/provider"
 	"github.com/sbxhost/sbxhost/provider/fake"
+	"github.com/sbxhost/sbxhost/secret"
 )
 
 func TestExec(t *testing.T) {
@@ -359,6 +360,10 @@ func TestExecDeadline(t *testing.T) {
 		assert.Equal(t, host.TimedOut, r.Status)
 		assert.InDelta(t, 42, time.Since(begun).Seconds(), 5)
 		assert.LessOrEqual(t, len(r.Stdout), 321)
+		assert.True(t, r.Truncated.Stdout)
+		rec, ok := e.fake.Record(provider.Ref{ID: s.Info().Sandbox})
+		require.True(t, ok)
+		assert.NotEmpty(t, rec.Find(secret.FromString("spam 5000; sleep 100")), "the command is as it was given")
 	})
 	for _, m := range []fake.Method{fake.MethodExec, fake.MethodWait, fake.MethodKill} {
 		bubble("holds against a provider that hangs in "+string(m), func(t *testing.T) {
