@@ -46,7 +46,8 @@ func Register(v *fakevendor.Vendor, base string) fakevendor.Hello {
 		Origins: map[string]string{"api": base}, Credentials: map[string]string{"token": token},
 		Unproven: map[string]string{
 			"exec/dir-missing": shell, "exec/not-found": shell,
-			"env/argv": "Fly shows a command's output when it has ended, so nothing can be looked at while it runs",
+			"volume/output": "all output is in one answer, of which 8 MiB are read; the kit writes more than fits when escaped",
+			"env/argv":      "Fly shows a command's output when it has ended, so nothing can be looked at while it runs",
 		},
 		Settings: map[string]string{"app": app, "region": "fra", "image": "docker.io/library/debian:stable"},
 	}

@@ -51,8 +51,9 @@ func Register(v *fakevendor.Vendor, base string) fakevendor.Hello {
 		Origins: map[string]string{"api": base}, Credentials: map[string]string{"apiKey": apiKey},
 		Unproven: map[string]string{
 			"exec/dir-missing": shell, "exec/not-found": shell, "exec/not-executable": shell, "signal/own": shell,
-			"signal/term":  "Runloop can only kill a command",
-			"files/atomic": "Runloop writes a file in place",
+			"volume/output": "each answer repeats all output, and 8 MiB of it are read; the kit writes more than fits when escaped",
+			"signal/term":   "Runloop can only kill a command",
+			"files/atomic":  "Runloop writes a file in place",
 		},
 	}
 }
