@@ -47,6 +47,8 @@ func BenchmarkEcho(b *testing.B) {
 		viaExtism(b, "extism-deadline", time.Minute),
 		viaKnqyf(b),
 		viaHashicorp(b),
+		// No plugin at all: the same work in the host, as a measure of the machine.
+		{name: "native", json: items.Echo, raw: func(in []byte) ([]byte, error) { return bytes.Clone(in), nil }},
 	}
 	for _, s := range sizes {
 		in := items.Payload(s.n)
