@@ -31,6 +31,7 @@ const (
 	roleNothing   = "nothing"  // … and Landlock too
 	roleUndumped  = "undumped" // has made itself unreadable
 	roleNoMemfd   = "nomemfd"  // cannot make files in memory
+	rolePlain     = "plain"    // has nothing special
 	dirVariable   = "SBXHOST_TEST_DIR"
 	wordVariable  = "SBXHOST_TEST_WORD"
 	levelVariable = "SBXHOST_TEST_LEVEL"

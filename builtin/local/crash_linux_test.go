@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -200,6 +201,34 @@ func TestFallback(t *testing.T) {
 			require.NoError(t, err, "%s", out)
 			assert.Contains(t, string(out), "level: namespaces\n")
 			assert.Contains(t, string(out), "output: works|")
+		})
+	}
+}
+
+// TestLoneRoot: root of a user namespace that holds an ordinary user alone, as in
+// bubblewrap and rootless containers, has no other user to give a sandbox to. It
+// is served as the ordinary user that it is.
+func TestLoneRoot(t *testing.T) {
+	t.Parallel()
+	for role, level := range map[string]string{rolePlain: "namespaces", roleFallback: "landlock"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			cmd := again(t, ordinary, role, nil)
+			uid, gid := os.Geteuid(), os.Getegid()
+			if uid == 0 {
+				uid, gid = ordinary, ordinary
+			}
+			cmd.SysProcAttr = &syscall.SysProcAttr{
+				Cloneflags:  syscall.CLONE_NEWUSER,
+				UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}},
+				GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: gid, Size: 1}},
+				Credential:  &syscall.Credential{NoSetGroups: true},
+			}
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			assert.Contains(t, string(out), "level: "+level+"\n")
+			assert.Contains(t, string(out), "output: works|")
+			assert.NotContains(t, string(out), "root:", "nothing of /etc/shadow")
 		})
 	}
 }

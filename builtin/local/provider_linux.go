@@ -71,7 +71,9 @@ func New(opts Options) (*Provider, error) {
 		return nil, problem(provider.FailedPrecondition, "new", "", "the supervisor cannot be made executable").cause(err).remedy("set local.stateDir to a directory on a file system that is not mounted noexec")
 	}
 	if p.root {
-		p.ids = unprivilegedIDs()
+		p.ids, p.root = unprivilegedIDs()
+	}
+	if p.root {
 		p.cgroups = findCgroups()
 	}
 	if err := p.chooseLevel(); err != nil {
