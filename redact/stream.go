@@ -46,10 +46,7 @@ func (st *stream) next(p []byte, e end) []byte {
 // tiny is next where carry and p are shorter than every needle together: all of
 // it is written, but for the beginning of a needle at its end.
 func (st *stream) tiny(set *set, p []byte) []byte {
-	// The loops move a few bytes each, for which a call costs more.
-	for _, c := range p {
-		st.carry = append(st.carry, c)
-	}
+	st.carry = appendFew(st.carry, p)
 	text := st.carry
 	hold := 0
 	for _, l := range set.layers {
@@ -65,15 +62,18 @@ func (st *stream) tiny(set *set, p []byte) []byte {
 		}
 	}
 	st.before = st.before.at(text, held)
-	st.output = st.output[:0]
-	for _, c := range text[:held] {
-		st.output = append(st.output, c)
-	}
-	for i, c := range text[held:] {
-		text[i] = c
-	}
-	st.carry = text[:len(text)-held]
+	st.output = appendFew(st.output[:0], text[:held])
+	st.carry = appendFew(text[:0], text[held:])
 	return st.output
+}
+
+// appendFew is append for a few bytes, for which a call of memmove costs more
+// than a loop. src may be a later part of dst.
+func appendFew(dst, src []byte) []byte {
+	for i := range src { //nolint:staticcheck // S1011 would bring back the call
+		dst = append(dst, src[i])
+	}
+	return dst
 }
 
 // emit brings the output up to text[:limit]. A span that begins before limit is
