@@ -85,6 +85,7 @@ func targets() []target {
 	}
 	atLeast("redaction", "slowest input", "MB/s CPU", 50, least("Worst/", "cpu-MB/s"))
 	atMost("redaction", "compiling 10,000 needles", "ms CPU", 50, metric("Add/first_10000_at_once", "cpu-ns/op", 1e-6))
+	atMost("redaction", "memory of 10,000 needles", "MiB", 8, metric("Add/retained_by_10000", "retained-MiB", 1))
 	atMost("redaction", "adding one to 10,000", "ms CPU", 1, metric("Add/one_to_10000", "cpu-ns/op", 1e-6))
 
 	for _, level := range []string{"namespaces", "landlock"} {
