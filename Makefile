@@ -19,9 +19,9 @@ test: ## everything that can be tested here; says loudly what could not (CI=true
 	@.ci/setup test
 	@.ci/test $(PKG)
 
-race: ## the tests under the race detector (needs a C compiler)
+race: ## the tests under the race detector, without the longest (needs a C compiler)
 	@.ci/setup race
-	CGO_ENABLED=1 $(GO) test -race $(PKG)
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 30m $(PKG)
 
 vet: ## go vet for every platform we build for
 	@.ci/vet $(PKG)
