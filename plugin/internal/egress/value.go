@@ -238,7 +238,7 @@ func (c *Call) execUUID() string {
 	defer c.mu.Unlock()
 	if c.uuid == "" {
 		var u [16]byte
-		_, _ = rand.Read(u[:]) // never fails
+		_, _ = rand.Read(u[:])                                                                             // never fails
 		binary.BigEndian.PutUint64(u[:8], uint64(time.Now().UnixMilli())<<16|uint64(u[6])<<8|uint64(u[7])) //nolint:gosec // after 1970
 		u[6], u[8] = u[6]&0x0f|0x70, u[8]&0x3f|0x80
 		c.uuid = fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
