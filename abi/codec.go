@@ -48,7 +48,7 @@ func in(err error, token string) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := err.(*SyntaxError); ok {
+	if e, ok := err.(*SyntaxError); ok { //nolint:errorlint // made in this file, never wrapped; errors.As is reflection that guests pay for
 		e.Pointer = "/" + token + e.Pointer
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -174,7 +175,7 @@ func TestReferencesThroughASealedPlugin(t *testing.T) {
 		created, started := 0, 0
 		for _, r := range v.Requests()[before:] {
 			switch {
-			case r.Method == "POST" && r.URL == "/sandboxes":
+			case r.Method == http.MethodPost && r.URL == "/sandboxes":
 				created++
 				got := at(t, r.Body, "envVars", "TOKEN")
 				if transport == host.TransportCreate {

@@ -208,7 +208,7 @@ func (v *vendor) serve(w http.ResponseWriter, r *http.Request) {
 		answer(404, map[string]any{})
 	case r.Method == http.MethodDelete:
 		delete(v.sandboxes, part[1])
-		w.WriteHeader(204)
+		w.WriteHeader(http.StatusNoContent)
 	default:
 		answer(200, map[string]any{"id": part[1], "state": "running"})
 	}

@@ -67,9 +67,9 @@ func TestHostileModules(t *testing.T) {
 		manifest string
 		check    func(t *testing.T, err error)
 	}{
-		"endless loop":          {entry(append(wasmtest.Spin(), unreachable...)), limited(100), func(t *testing.T, err error) { cause[*plugin.Deadline](t, err) }},
-		"endless loop, by fuel": {entry(append(wasmtest.Spin(), unreachable...)), hostileManifest, func(t *testing.T, err error) { cause[*plugin.FuelExhausted](t, err) }},
-		"loop-free call tree":   {tree, limited(100), func(t *testing.T, err error) { cause[*plugin.Deadline](t, err) }},
+		"endless loop":          {entry(append(wasmtest.Spin(), unreachable...)), limited(100), func(t *testing.T, err error) { _ = cause[*plugin.Deadline](t, err) }},
+		"endless loop, by fuel": {entry(append(wasmtest.Spin(), unreachable...)), hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.FuelExhausted](t, err) }},
+		"loop-free call tree":   {tree, limited(100), func(t *testing.T, err error) { _ = cause[*plugin.Deadline](t, err) }},
 		"deep recursion":        {recursion, hostileManifest, func(t *testing.T, err error) { assert.Contains(t, cause[*plugin.LimitExceeded](t, err).Which, "depth") }},
 		"division by zero": {divide, hostileManifest, func(t *testing.T, err error) {
 			assert.Contains(t, cause[*plugin.PluginTrap](t, err).Kind, "divide by zero")
@@ -79,8 +79,8 @@ func TestHostileModules(t *testing.T) {
 		}},
 		"unreachable":          {entry(unreachable), hostileManifest, func(t *testing.T, err error) { cause[*plugin.PluginPanic](t, err) }},
 		"growing memory":       {grow, hostileManifest, func(t *testing.T, err error) { cause[*plugin.PluginPanic](t, err) }},
-		"spinning _initialize": {spinInit, hostileManifest, func(t *testing.T, err error) { cause[*plugin.FuelExhausted](t, err) }},
-		"spinning start":       {spinStart, hostileManifest, func(t *testing.T, err error) { cause[*plugin.FuelExhausted](t, err) }},
+		"spinning _initialize": {spinInit, hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.FuelExhausted](t, err) }},
+		"spinning start":       {spinStart, hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.FuelExhausted](t, err) }},
 		"trapping _initialize": {trapInit, hostileManifest, func(t *testing.T, err error) { cause[*plugin.PluginPanic](t, err) }},
 		"neither 0 nor 1": {entry(wasmtest.I32Const(7)), hostileManifest, func(t *testing.T, err error) {
 			assert.Contains(t, cause[*plugin.ABIViolation](t, err).What, "neither 0 nor 1")

@@ -261,7 +261,7 @@ func TestHostileRequests(t *testing.T) {
 					if r.Method != http.MethodPost {
 						return false
 					}
-					w.WriteHeader(201)
+					w.WriteHeader(http.StatusCreated)
 					_, _ = io.WriteString(w, `{"id":"sandbox-other1"}`)
 					return true
 				})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
@@ -29,7 +28,6 @@ type call struct {
 	emit       func(stream int32, data []byte) error
 	logged     int
 	scan       func(text string) (string, bool)
-	mu         sync.Mutex
 }
 
 // importFunc is an import after its arguments were taken off the stack. A

@@ -328,7 +328,7 @@ func TestEncodings(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, manifest(t, "sealed"), func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "application/octet-stream")
-				w.WriteHeader(500)
+				w.WriteHeader(http.StatusInternalServerError)
 				_, _ = w.Write(body)
 			})
 			s, err := w.b.Session(request(session), values("TOKEN", canary), "sb-000001")

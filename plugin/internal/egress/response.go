@@ -431,7 +431,7 @@ func (o *Response) count(hit bool) error {
 		return nil
 	}
 	o.counted = o.frames == nil
-	over := false
+	var over bool
 	if s := o.c.cfg.Session; s != nil {
 		over = s.note()
 	} else {

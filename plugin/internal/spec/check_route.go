@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -54,7 +55,7 @@ func checkRoute(m *Manifest, r *Route, at string, out *problems) {
 // checkReach keeps free text away from where it could choose what a request is
 // about: another session's sandbox, an image, a command.
 func checkReach(m *Manifest, r *Route, o Origin, at string, out *problems) {
-	named, read := namesSandbox(r, o), r.Method == "GET" || r.Method == "HEAD"
+	named, read := namesSandbox(r, o), r.Method == http.MethodGet || r.Method == http.MethodHead
 	free := func(where string, fields map[string]Field, allowed bool) {
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
 			f := fields[name].Free
@@ -214,7 +215,7 @@ func checkFree(f Free, at string, out *problems) {
 func checkRequest(m *Manifest, r *Route, at string, out *problems) {
 	q := &r.Request
 	oneOf(out, at+"/body", q.Body, BodyNone, BodyJSON, BodyRaw, BodyConnect, BodyMultipart, BodyPlugin)
-	if q.Body != BodyNone && (r.Method == "GET" || r.Method == "HEAD") {
+	if q.Body != BodyNone && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		out.add(at+"/body", "%s requests have no body", r.Method)
 	}
 	structured := q.Body == BodyJSON || q.Body == BodyConnect
