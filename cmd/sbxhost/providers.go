@@ -125,7 +125,12 @@ func (a *app) newHost(ctx context.Context, cfg config.Loaded, name string, f pro
 		}
 		register = func(h *host.Host) error { return h.RegisterTrusted(k.name, p) }
 	}
+	id, err := newRunID()
+	if err != nil {
+		return nil, nil, err
+	}
 	h, err := host.New(host.Options{
+		ID:            id,
 		Grants:        cfg.Grants(),
 		Redact:        redactOptions(cfg.Redact),
 		Logger:        a.logger,

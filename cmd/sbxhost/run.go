@@ -34,7 +34,8 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run [flags] -- COMMAND [ARG…]",
 		Short: "Run one command in a new sandbox",
 		Long: `Makes a sandbox, runs the command in it with live redacted output, and removes the
-sandbox. Nothing is left behind, unless --keep says so.
+sandbox. Nothing is left behind, unless --keep says so; what a run leaves that was
+killed outright, the next run removes.
 
 The command's environment is the provider's short base, the manifest's literals,
 -e and --env-file, and the values of the references. References come from the

@@ -69,6 +69,9 @@ func (a *app) runPlan(ctx context.Context, cfg config.Loaded, p *plan) (out *run
 	if p.keep && !prov.Describe().Survives {
 		return nil, usageError("--keep: sandboxes of %s do not outlive this process", p.provider)
 	}
+	if p.provider == defaultProvider {
+		sweepRuns(ctx, prov, a.logger)
+	}
 	p.create.Progress = a.progress()
 	s, err := h.Create(ctx, p.create)
 	if err != nil {
