@@ -77,12 +77,21 @@ func (w *Watcher) look() {
 		if err != nil || len(args) == 0 {
 			continue // gone, or a thread of the kernel
 		}
-		environ, _ := os.ReadFile("/proc/" + name + "/environ")
-		// An execve between the two reads would pair the arguments of one program
-		// with the environment of the next.
-		again, err := os.ReadFile("/proc/" + name + "/cmdline")
-		if err != nil || !bytes.Equal(args, again) {
+		// An execve between two reads would pair the arguments of one program with
+		// the environment of the next; and the kernel, asked in the middle of one,
+		// may take the environment for arguments. What two reads agree on is there.
+		var environ []byte
+		for range 3 {
+			environ, _ = os.ReadFile("/proc/" + name + "/environ")
+			again, err := os.ReadFile("/proc/" + name + "/cmdline")
+			if err == nil && bytes.Equal(args, again) {
+				break
+			}
 			environ = nil
+			if err != nil || len(again) == 0 {
+				break // gone
+			}
+			args = again
 		}
 		p := Process{PID: pid, Args: string(args), Environ: string(environ)}
 		w.mu.Lock()
