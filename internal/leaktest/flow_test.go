@@ -28,6 +28,7 @@ import (
 	"github.com/sbxhost/sbxhost/internal/leaktest"
 	"github.com/sbxhost/sbxhost/ledger"
 	"github.com/sbxhost/sbxhost/manifest"
+	"github.com/sbxhost/sbxhost/provider"
 	"github.com/sbxhost/sbxhost/redact"
 )
 
@@ -370,7 +371,9 @@ func (f *flow) commands(s *host.Session) {
 	if r != nil {
 		f.workload("stdout canceled", r)
 	}
-	_, err = s.Exec(f.ctx, host.ExecRequest{Args: []string{"cat", "/" + f.canaries[0].Value()}})
+	// No such command: a caller's own arguments are in no process, but in the error.
+	_, err = s.Exec(f.ctx, host.ExecRequest{Args: []string{"/" + f.canaries[0].Value()}})
+	require.ErrorIs(t, err, provider.ErrNotFound)
 	f.corpus.AddError("workload:arguments of the caller", err)
 }
 
