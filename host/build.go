@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/sbxhost/sbxhost/ledger"
 	"github.com/sbxhost/sbxhost/provider"
@@ -81,9 +82,13 @@ func (p *plan) finish(ctx context.Context, led *ledgered, raw provider.Sandbox, 
 			return nil, err
 		}
 		for _, u := range st.Unenforced {
-			if !slices.Contains(p.unenforced, u) {
-				p.unenforced = append(p.unenforced, u)
+			if slices.Contains(p.unenforced, u) {
+				continue
 			}
+			// "resources.diskMiB: why" says more than the bare name that the
+			// description gave.
+			name, _, _ := strings.Cut(u, ":")
+			p.unenforced = append(slices.DeleteFunc(p.unenforced, func(have string) bool { return have == name }), u)
 		}
 	}
 	if err := ctx.Err(); err != nil {

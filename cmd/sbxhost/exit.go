@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sbxhost/sbxhost/grants"
+	"github.com/sbxhost/sbxhost/internal/config"
 	"github.com/sbxhost/sbxhost/manifest"
 	"github.com/sbxhost/sbxhost/provider"
 )
@@ -134,7 +135,8 @@ func codeOf(err error) provider.Code {
 	}
 	var m *manifest.Error
 	var x *exitError
-	if errors.As(err, &m) || (errors.As(err, &x) && x.usage) {
+	var c *config.Error
+	if errors.As(err, &m) || errors.As(err, &c) || (errors.As(err, &x) && x.usage) {
 		return provider.InvalidArgument
 	}
 	return provider.Internal
