@@ -77,11 +77,11 @@ func TestHostileModules(t *testing.T) {
 		"read out of memory": {beyond, hostileManifest, func(t *testing.T, err error) {
 			assert.Contains(t, cause[*plugin.PluginTrap](t, err).Kind, "out of bounds")
 		}},
-		"unreachable":          {entry(unreachable), hostileManifest, func(t *testing.T, err error) { cause[*plugin.PluginPanic](t, err) }},
-		"growing memory":       {grow, hostileManifest, func(t *testing.T, err error) { cause[*plugin.PluginPanic](t, err) }},
+		"unreachable":          {entry(unreachable), hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.PluginPanic](t, err) }},
+		"growing memory":       {grow, hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.PluginPanic](t, err) }},
 		"spinning _initialize": {spinInit, hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.FuelExhausted](t, err) }},
 		"spinning start":       {spinStart, hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.FuelExhausted](t, err) }},
-		"trapping _initialize": {trapInit, hostileManifest, func(t *testing.T, err error) { cause[*plugin.PluginPanic](t, err) }},
+		"trapping _initialize": {trapInit, hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.PluginPanic](t, err) }},
 		"neither 0 nor 1": {entry(wasmtest.I32Const(7)), hostileManifest, func(t *testing.T, err error) {
 			assert.Contains(t, cause[*plugin.ABIViolation](t, err).What, "neither 0 nor 1")
 		}},
@@ -158,7 +158,7 @@ func TestHostileShapes(t *testing.T) {
 		m.Funcs = append(m.Funcs, wasmtest.Func{Params: []byte{wasmtest.I32}, Results: []byte{wasmtest.I32}, Code: wasmtest.I32Const(0), Export: abi.CallExport})
 		return m
 	}
-	limit := func(t *testing.T, err error) { cause[*plugin.ModuleLimit](t, err) }
+	limit := func(t *testing.T, err error) { _ = cause[*plugin.ModuleLimit](t, err) }
 	data := &wasmtest.Module{}
 	for range 140_000 {
 		data.Data = append(data.Data, wasmtest.Data{Bytes: []byte{1}})
@@ -185,12 +185,12 @@ func TestHostileShapes(t *testing.T) {
 		"memory":              {memory.Bytes(), limit},
 		"imports":             {imports("env", "abort", "wasi_snapshot_preview1", "sock_send", "sbx_v2", "in_len").Bytes(), importsAll},
 		"a command":           {command.Bytes(), func(t *testing.T, err error) { assert.Contains(t, fmt.Sprintf("%+v", err), "reactor") }},
-		"threads":             {threads.Bytes(), func(t *testing.T, err error) { cause[*plugin.ModuleError](t, err) }},
+		"threads":             {threads.Bytes(), func(t *testing.T, err error) { _ = cause[*plugin.ModuleError](t, err) }},
 		"no entry":            {(&wasmtest.Module{Memory: []uint32{1}, Funcs: []wasmtest.Func{{Export: "x"}}}).Bytes(), func(t *testing.T, err error) { assert.Contains(t, fmt.Sprintf("%+v", err), abi.CallExport) }},
 		"entry of other type": {(&wasmtest.Module{Memory: []uint32{1}, Funcs: []wasmtest.Func{{Export: abi.CallExport}}}).Bytes(), func(t *testing.T, err error) { assert.Contains(t, fmt.Sprintf("%+v", err), abi.CallExport) }},
 		"no memory":           {(&wasmtest.Module{Funcs: entry(wasmtest.I32Const(0)).Funcs}).Bytes(), func(t *testing.T, err error) { assert.Contains(t, fmt.Sprintf("%+v", err), "memory") }},
-		"cut off":             {entry(unreachable).Bytes()[:20], func(t *testing.T, err error) { cause[*plugin.ModuleError](t, err) }},
-		"not a module":        {[]byte("#!/bin/sh"), func(t *testing.T, err error) { cause[*plugin.ModuleError](t, err) }},
+		"cut off":             {entry(unreachable).Bytes()[:20], func(t *testing.T, err error) { _ = cause[*plugin.ModuleError](t, err) }},
+		"not a module":        {[]byte("#!/bin/sh"), func(t *testing.T, err error) { _ = cause[*plugin.ModuleError](t, err) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -246,7 +246,7 @@ func TestReferencesNeedNoPluginCode(t *testing.T) {
 			q := createRequest(sessionA, nil)
 			q.Labels[provider.LabelProtected] = "0"
 			_, err = s.p.Create(s.ctx(), q)
-			cause[*plugin.PluginPanic](t, err)
+			_ = cause[*plugin.PluginPanic](t, err)
 		})
 	}
 }

@@ -47,20 +47,20 @@ func TestHostileResources(t *testing.T) {
 		act      string
 		check    func(t *testing.T, err error)
 	}{
-		"panic": {hostileManifest, "panic", func(t *testing.T, err error) { cause[*plugin.PluginPanic](t, err) }},
-		"exit":  {hostileManifest, "exit", func(t *testing.T, err error) { cause[*plugin.PluginPanic](t, err) }},
+		"panic": {hostileManifest, "panic", func(t *testing.T, err error) { _ = cause[*plugin.PluginPanic](t, err) }},
+		"exit":  {hostileManifest, "exit", func(t *testing.T, err error) { _ = cause[*plugin.PluginPanic](t, err) }},
 		"endless loop, by fuel": {hostileManifest, "spin", func(t *testing.T, err error) {
-			cause[*plugin.FuelExhausted](t, err)
+			_ = cause[*plugin.FuelExhausted](t, err)
 			assert.Equal(t, provider.ResourceExhausted, provider.CodeOf(err))
 		}},
 		"endless loop, by deadline": {limited(200), "spin", func(t *testing.T, err error) {
-			cause[*plugin.Deadline](t, err)
+			_ = cause[*plugin.Deadline](t, err)
 			assert.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))
 		}},
 		"recursion":          {hostileManifest, "recurse", func(t *testing.T, err error) { require.Error(t, err) }},
-		"memory":             {hostileManifest, "allocate", func(t *testing.T, err error) { cause[*plugin.PluginPanic](t, err) }},
-		"sleep":              {limited(200), "sleep", func(t *testing.T, err error) { cause[*plugin.Deadline](t, err) }},
-		"an error too large": {hostileManifest, "big", func(t *testing.T, err error) { cause[*plugin.ABIViolation](t, err) }},
+		"memory":             {hostileManifest, "allocate", func(t *testing.T, err error) { _ = cause[*plugin.PluginPanic](t, err) }},
+		"sleep":              {limited(200), "sleep", func(t *testing.T, err error) { _ = cause[*plugin.Deadline](t, err) }},
+		"an error too large": {hostileManifest, "big", func(t *testing.T, err error) { _ = cause[*plugin.ABIViolation](t, err) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -290,14 +290,14 @@ func TestHostileRequests(t *testing.T) {
 		t.Parallel()
 		s := stageOf(t, hostileManifest, map[string]string{"when": "status", "act": "open and go on", "meta": `[{"route":"admin"}]`})
 		err := s.run("status")
-		cause[*plugin.Denied](t, err)
+		_ = cause[*plugin.Denied](t, err)
 		s.finish(err)
 	})
 	t.Run("a failed create leaves nothing", func(t *testing.T) {
 		t.Parallel()
 		s := stageOf(t, hostileManifest, map[string]string{"when": "create", "act": "open", "meta": `[{"route":"create"},{"route":"admin"}]`})
 		err := s.run("create")
-		cause[*plugin.Denied](t, err)
+		_ = cause[*plugin.Denied](t, err)
 		assert.Equal(t, provider.AppliedNo, provider.AppliedOf(err))
 		assert.Zero(t, s.v.count())
 		s.finish(err)
