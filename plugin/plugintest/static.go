@@ -47,21 +47,6 @@ func (k *kit) static(ctx context.Context) {
 		k.add(Check{Name: "static/manifest", Rule: rule, Status: Failed, Reasons: []string{err.Error()}})
 		return
 	}
-	k.check(ctx, "static/speed", "static checks take less than 100 ms", 10*time.Second, func(t *t) {
-		best := took
-		// On a busy machine a look at the clock says little, so the best of many
-		// counts.
-		for i := 0; i < 4 || i < 40 && best > 100*time.Millisecond; i++ {
-			began := time.Now()
-			_, err := plugin.Inspect(k.opts.Module)
-			t.must(err, "Inspect")
-			best = min(best, time.Since(began))
-		}
-		t.notef("%s", best.Round(10*time.Microsecond))
-		if best > 100*time.Millisecond {
-			t.errorf("they took %s", best)
-		}
-	})
 	k.check(ctx, "static/recoverable", "whatever can hold values can be found and removed: list and destroy", 10*time.Second, func(t *t) {
 		if !k.m.Protected.Any() {
 			t.leave(NotDeclared, "the manifest has no protected transport")
