@@ -138,10 +138,16 @@ func runOne(name, config, inherited string) hostile.Result {
 		return r
 	}
 	r.Detail = fmt.Sprintf("no report (%v): %.300s", err, errOut.String())
-	if name == "memory-bomb" && strings.Contains(errOut.String(), "out of memory") {
+	if name == "memory-bomb" && outOfMemory(errOut.String()) {
 		r.Outcome, r.Detail = hostile.Refused, "out of memory"
 	}
 	return r
+}
+
+// outOfMemory reports whether a Go program died for want of memory: which of its
+// allocators ran dry first is chance, and each has its own words.
+func outOfMemory(stderr string) bool {
+	return strings.Contains(stderr, "out of memory") || strings.Contains(stderr, "cannot allocate memory")
 }
 
 func emit(r hostile.Result) {
