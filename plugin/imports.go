@@ -366,12 +366,12 @@ func (p *Plugin) stdio(l engine.Line) {
 	p.logText(slog.LevelInfo, c, l.Text)
 }
 
-func sleepMs(ec *engine.Call, _ *call, a []uint64) (int64, error) {
+func sleepMs(ec *engine.Call, c *call, a []uint64) (int64, error) {
 	ms := api.DecodeI32(a[0])
 	if ms < 0 {
 		return int64(abi.ErrnoInvalid), nil
 	}
-	return 0, ec.Sleep(time.Duration(ms) * time.Millisecond)
+	return 0, ec.Sleep(c.p.hooks.Wait(time.Duration(ms) * time.Millisecond))
 }
 
 func nowMs(*engine.Call, *call, []uint64) (int64, error) {

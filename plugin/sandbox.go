@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/plugin/internal/egress"
@@ -158,13 +159,14 @@ func (p *Plugin) reported(opName string, c *call, applied provider.Applied) erro
 		}
 	}
 	msg := strings.Map(func(r rune) rune {
-		if r < 0x20 || r == 0x7f {
+		if !unicode.IsPrint(r) { // nothing that moves a cursor, hides or reverses
 			return ' '
 		}
 		return r
 	}, doc.Message)
 	if c.scan != nil {
-		if _, hit := c.scan(msg); hit {
+		_, whole := c.scan(doc.Message)
+		if _, shown := c.scan(msg); whole || shown {
 			msg = "the plugin's message held a value and was dropped"
 		}
 	}
@@ -430,7 +432,7 @@ func (p *Plugin) waitRunning(ctx context.Context, st *sandboxState, reply abi.Cr
 			return p.failed(op, &ABIViolation{What: "an unknown state in the reply"}, provider.AppliedYes)
 		}
 		wait := min(max(time.Duration(poll)*time.Millisecond, minPoll), maxPoll)
-		t := time.NewTimer(wait)
+		t := time.NewTimer(p.hooks.Wait(wait))
 		select {
 		case <-ctx.Done():
 			t.Stop()
@@ -718,7 +720,7 @@ func (p *Plugin) destroy(ctx context.Context, st *sandboxState, owner string) er
 		if time.Now().After(deadline) {
 			return &provider.Error{Code: provider.Unavailable, Op: op, Provider: p.m.Name, Message: "the sandbox is still there", Remedy: "try again", Applied: provider.AppliedUnknown}
 		}
-		t := time.NewTimer(wait)
+		t := time.NewTimer(p.hooks.Wait(wait))
 		select {
 		case <-ctx.Done():
 			t.Stop()

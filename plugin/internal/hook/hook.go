@@ -6,6 +6,7 @@ package hook
 
 import (
 	"context"
+	"time"
 
 	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/secret"
@@ -28,6 +29,9 @@ type Hooks struct {
 	// Shown is called with what of each answer the plugin may read, whether it
 	// reads it or not.
 	Shown func(what string, data []byte)
+	// Hurry, when positive, is the longest that the host waits between two looks
+	// at a sandbox, and that a plugin's sleep takes.
+	Hurry time.Duration
 	// Fuel and MemoryPages replace the limits of a call and of an instance.
 	Fuel        int64
 	MemoryPages uint32
@@ -46,4 +50,12 @@ func From(ctx context.Context) *Hooks {
 		return h
 	}
 	return &Hooks{}
+}
+
+// Wait shortens a wait as Hurry says.
+func (h *Hooks) Wait(d time.Duration) time.Duration {
+	if h.Hurry > 0 {
+		return min(d, h.Hurry)
+	}
+	return d
 }
