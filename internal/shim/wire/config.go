@@ -14,7 +14,15 @@ const (
 	IDMapSelf
 	// IDSet: each command becomes UID and GID. Not in a jail.
 	IDSet
+	// IDUser: each command becomes User, looked up in the container. Not in a
+	// jail.
+	IDUser
 )
+
+// WorkloadCaps is the set (bit n is capability n) that a command of root keeps in a
+// container: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID and
+// NET_BIND_SERVICE.
+const WorkloadCaps = 1<<0 | 1<<1 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<10
 
 // Mount is one bind mount of a jail.
 type Mount struct {
@@ -90,6 +98,11 @@ type Config struct {
 	Seccomp []byte
 	// Unconfined leaves capabilities and no-new-privileges alone.
 	Unconfined bool
+	// User is "user" or "user:group", names or numbers, for IDUser; "" is root.
+	User string
+	// Keep are the capabilities (bit n is capability n) that a command of root
+	// keeps; others have none.
+	Keep uint64
 }
 
 // MarshalBinary encodes c.
@@ -150,6 +163,8 @@ func (c *Config) MarshalBinary() ([]byte, error) {
 	e.u64(c.PIDs)
 	e.str(string(c.Seccomp))
 	e.bool(c.Unconfined)
+	e.str(c.User)
+	e.u64(c.Keep)
 	return e.b, nil
 }
 
@@ -194,7 +209,9 @@ func (c *Config) UnmarshalBinary(p []byte) error {
 	c.PIDs = d.u64()
 	c.Seccomp = []byte(d.str())
 	c.Unconfined = d.bool()
-	if d.bad || len(d.b) != 0 || c.IDs > IDSet || len(c.Seccomp)%8 != 0 {
+	c.User = d.str()
+	c.Keep = d.u64()
+	if d.bad || len(d.b) != 0 || c.IDs > IDUser || len(c.User) > MaxUser || len(c.Seccomp)%8 != 0 {
 		return ErrProtocol
 	}
 	return nil

@@ -112,6 +112,7 @@ func config() wire.Config {
 		Tmpfs: []wire.Tmpfs{{Path: "/t", Options: "o"}}, Masked: []string{"/proc/x"}, Root: "/r",
 		Landlock: wire.Landlock{FS: 1, Net: 2, Scoped: 3, Rules: []wire.Rule{{Path: "/", Access: 5}}},
 		Rlimits:  []wire.Rlimit{{Resource: 1, Soft: 2, Hard: 3}}, PIDs: 9, Seccomp: make([]byte, 16), Unconfined: true,
+		User: "app:staff", Keep: 1 << 40,
 	}
 }
 

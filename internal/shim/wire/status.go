@@ -47,6 +47,7 @@ const (
 	StageConfine                   // the process could not be confined
 	StageDir                       // the working directory cannot be entered
 	StageExec                      // the program cannot be executed
+	StageUser                      // the user or group is not known (ENOENT), or the files that say so cannot be read
 	stageEnd
 )
 
