@@ -3,6 +3,8 @@ package abi
 import (
 	"maps"
 	"math"
+	"math/bits"
+	"runtime"
 	"slices"
 	"strconv"
 	"unicode/utf16"
@@ -36,9 +38,25 @@ func (e *SyntaxError) Error() string {
 // this code too, where encoding/json costs an order of magnitude more.
 type decoder struct {
 	data   []byte
+	text   string // data, if strings are cut from it
 	pos    int
+	from   int  // where the string last read begins in data, -1 if it had escapes
 	strict bool // refuse unknown and missing fields
 	depth  int
+}
+
+// sharing says that all strings of a document are cut from one copy of it. That
+// saves an allocation each, and keeps all of the document for as long as one of
+// them is kept: right for a plugin, whose memory ends with the call, wrong for a
+// host that remembers a sandbox's id.
+const sharing = runtime.GOOS == "wasip1"
+
+func newDecoder(data []byte, strict bool) decoder {
+	d := decoder{data: data, strict: strict}
+	if sharing {
+		d.text = string(data)
+	}
+	return d
 }
 
 func (d *decoder) fail(msg string) error { return &SyntaxError{Offset: d.pos, Message: msg} }
@@ -73,6 +91,13 @@ func (d *decoder) space() {
 }
 
 func (d *decoder) peek() byte {
+	if d.pos < len(d.data) && d.data[d.pos] > ' ' {
+		return d.data[d.pos]
+	}
+	return d.peekSpace()
+}
+
+func (d *decoder) peekSpace() byte {
 	d.space()
 	if d.pos >= len(d.data) {
 		return 0
@@ -166,7 +191,7 @@ func (d *decoder) bytes() ([]byte, error) {
 	}
 	start := d.pos + 1
 	ascii := true
-	for i := start; i < len(d.data); i++ {
+	for i := plain(d.data, start); i < len(d.data); i = plain(d.data, i+1) {
 		c := d.data[i]
 		switch {
 		case c == '"':
@@ -174,18 +199,65 @@ func (d *decoder) bytes() ([]byte, error) {
 			if !ascii && !utf8.Valid(s) {
 				return nil, d.fail("string is not valid UTF-8")
 			}
-			d.pos = i + 1
+			d.from, d.pos = start, i+1
 			return s, nil
 		case c == '\\':
+			d.from = -1
 			return d.escaped(start, i)
 		case c < 0x20:
 			d.pos = i
 			return nil, d.fail("control character in a string")
-		case c >= utf8.RuneSelf:
+		default:
 			ascii = false
 		}
 	}
 	return nil, d.fail("unterminated string")
+}
+
+const (
+	eachByte = 0x0101010101010101
+	highBits = 0x80 * eachByte
+)
+
+// special marks bytes that cannot be taken as they are in a string: quote,
+// backslash, control characters, and what is not ASCII. The lowest mark is right;
+// those above it may be marked in error, by a borrow.
+func special(x uint64) uint64 {
+	quote, slash := x^('"'*eachByte), x^('\\'*eachByte)
+	return (x | (x - ' '*eachByte) | (quote - eachByte) | (slash - eachByte)) & highBits
+}
+
+// plain is the index of the first byte from i on that is special, or len(b). Eight
+// bytes at a time: the compiler makes one load of them.
+func plain(b []byte, i int) int {
+	for ; len(b)-i >= 8; i += 8 {
+		w := b[i : i+8 : i+8]
+		x := uint64(w[0]) | uint64(w[1])<<8 | uint64(w[2])<<16 | uint64(w[3])<<24 |
+			uint64(w[4])<<32 | uint64(w[5])<<40 | uint64(w[6])<<48 | uint64(w[7])<<56
+		if m := special(x); m != 0 {
+			return i + bits.TrailingZeros64(m)/8
+		}
+	}
+	for i < len(b) && b[i] >= ' ' && b[i] < utf8.RuneSelf && b[i] != '"' && b[i] != '\\' {
+		i++
+	}
+	return i
+}
+
+// plainText is plain for a string.
+func plainText(s string, i int) int {
+	for ; len(s)-i >= 8; i += 8 {
+		w := s[i : i+8]
+		x := uint64(w[0]) | uint64(w[1])<<8 | uint64(w[2])<<16 | uint64(w[3])<<24 |
+			uint64(w[4])<<32 | uint64(w[5])<<40 | uint64(w[6])<<48 | uint64(w[7])<<56
+		if m := special(x); m != 0 {
+			return i + bits.TrailingZeros64(m)/8
+		}
+	}
+	for i < len(s) && s[i] >= ' ' && s[i] < utf8.RuneSelf && s[i] != '"' && s[i] != '\\' {
+		i++
+	}
+	return i
 }
 
 func (d *decoder) escaped(start, i int) ([]byte, error) {
@@ -274,6 +346,9 @@ func hex4(b []byte, at int) (rune, bool) {
 
 func (d *decoder) string() (string, error) {
 	b, err := d.bytes()
+	if sharing && err == nil && d.from >= 0 && d.text != "" {
+		return d.text[d.from : d.from+len(b)], nil
+	}
 	return string(b), err
 }
 
@@ -459,7 +534,7 @@ func AppendString(b []byte, s string) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
 	from := 0
-	for i := 0; i < len(s); {
+	for i := plainText(s, 0); i < len(s); i = plainText(s, i) {
 		c := s[i]
 		if c >= utf8.RuneSelf {
 			r, size := utf8.DecodeRuneInString(s[i:])
@@ -471,10 +546,6 @@ func AppendString(b []byte, s string) []byte {
 				continue
 			}
 			i += size
-			continue
-		}
-		if c >= 0x20 && c != '"' && c != '\\' {
-			i++
 			continue
 		}
 		b = append(b, s[from:i]...)

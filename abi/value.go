@@ -32,7 +32,7 @@ type node struct {
 // Parse reads one JSON document. Duplicate member names are refused: two readers
 // could disagree about which one counts. The error is a *SyntaxError.
 func Parse(doc []byte) (Value, error) {
-	d := decoder{data: doc}
+	d := newDecoder(doc, false)
 	v, err := d.value()
 	if err != nil {
 		return Value{}, err

@@ -171,7 +171,7 @@ func (v *Empty) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *Empty) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = Empty{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -236,7 +236,7 @@ func (v *EnvHandle) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *EnvHandle) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = EnvHandle{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -326,7 +326,7 @@ func (v *Resources) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *Resources) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = Resources{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -501,7 +501,7 @@ func (v *CreateRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *CreateRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = CreateRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -676,7 +676,7 @@ func (v *CreateReply) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *CreateReply) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = CreateReply{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -785,7 +785,7 @@ func (v *StatusRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *StatusRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = StatusRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -904,7 +904,7 @@ func (v *StatusReply) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *StatusReply) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = StatusReply{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -1095,7 +1095,7 @@ func (v *Exec) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *Exec) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = Exec{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -1284,7 +1284,7 @@ func (v *ExecRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *ExecRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = ExecRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -1402,7 +1402,7 @@ func (v *ExecReply) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *ExecReply) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = ExecReply{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -1527,7 +1527,7 @@ func (v *InputRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *InputRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = InputRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -1681,7 +1681,7 @@ func (v *ResizeRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *ResizeRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = ResizeRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -1836,7 +1836,7 @@ func (v *SignalRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *SignalRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = SignalRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -1976,7 +1976,7 @@ func (v *PathRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *PathRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = PathRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -2124,7 +2124,7 @@ func (v *WriteRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *WriteRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = WriteRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -2281,7 +2281,7 @@ func (v *RemoveRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *RemoveRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = RemoveRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -2430,7 +2430,7 @@ func (v *MkdirRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *MkdirRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = MkdirRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -2581,7 +2581,7 @@ func (v *Entry) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *Entry) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = Entry{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -2700,7 +2700,7 @@ func (v *ReadReply) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *ReadReply) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = ReadReply{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -2781,7 +2781,7 @@ func (v *ListDirReply) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *ListDirReply) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = ListDirReply{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -2858,7 +2858,7 @@ func (v *StatReply) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *StatReply) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = StatReply{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -2944,7 +2944,7 @@ func (v *ListRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *ListRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = ListRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -3062,7 +3062,7 @@ func (v *Item) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *Item) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = Item{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -3169,7 +3169,7 @@ func (v *ListReply) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *ListReply) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = ListReply{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -3278,7 +3278,7 @@ func (v *PortRequest) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *PortRequest) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = PortRequest{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -3387,7 +3387,7 @@ func (v *PortReply) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *PortReply) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = PortReply{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -3499,7 +3499,7 @@ func (v *HTTPMeta) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *HTTPMeta) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = HTTPMeta{}
 	if err := v.decode(&d); err != nil {
 		return err
@@ -3606,7 +3606,7 @@ func (v *ErrorDocument) AppendJSON(b []byte) []byte {
 // missing fields are refused; duplicates of declared fields and trailing data
 // always are. The error is a *SyntaxError.
 func (v *ErrorDocument) DecodeJSON(data []byte, strict bool) error {
-	d := decoder{data: data, strict: strict}
+	d := newDecoder(data, strict)
 	*v = ErrorDocument{}
 	if err := v.decode(&d); err != nil {
 		return err

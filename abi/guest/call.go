@@ -133,7 +133,7 @@ type Response struct {
 // abi.Errno.
 func (c *Call) Do(r Request) (*Response, error) {
 	meta := abi.HTTPMeta{Route: r.Route, Params: r.Params, Query: r.Query, Free: abi.Raw(r.Free.doc), Env: r.Env}
-	h := hostcall.Current.HTTPOpen(meta.AppendJSON(nil), r.Body)
+	h := hostcall.Current.HTTPOpen(meta.AppendJSON(outBuffer), r.Body)
 	if h < 0 {
 		return nil, abi.Errno(h)
 	}

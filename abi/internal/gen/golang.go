@@ -138,7 +138,7 @@ func writeGoType(p func(string, ...any), t document) {
 		p("_ = first\n")
 	}
 	p("return append(b, '}')\n}\n\n")
-	p("// DecodeJSON replaces v by the document in data. With strict set, unknown and\n// missing fields are refused; duplicates of declared fields and trailing data\n// always are. The error is a *SyntaxError.\nfunc (v *%s) DecodeJSON(data []byte, strict bool) error {\nd := decoder{data: data, strict: strict}\n*v = %s{}\nif err := v.decode(&d); err != nil { return err }\nreturn d.end()\n}\n\n", t.Name, t.Name)
+	p("// DecodeJSON replaces v by the document in data. With strict set, unknown and\n// missing fields are refused; duplicates of declared fields and trailing data\n// always are. The error is a *SyntaxError.\nfunc (v *%s) DecodeJSON(data []byte, strict bool) error {\nd := newDecoder(data, strict)\n*v = %s{}\nif err := v.decode(&d); err != nil { return err }\nreturn d.end()\n}\n\n", t.Name, t.Name)
 	p("func (v *%s) decode(d *decoder) error {\n", t.Name)
 	p("var seen uint32\nmore, err := d.begin('{', '}')\nfor ; more && err == nil; more, err = d.next('}') {\nvar key []byte\nif key, err = d.key(); err != nil { return err }\nvar bit uint32\nswitch string(key) {\n")
 	for i, f := range t.Fields {

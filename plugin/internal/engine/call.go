@@ -40,6 +40,8 @@ type Call struct {
 	ctx      context.Context // parent with the deadline, once somebody asks
 	cancel   context.CancelFunc
 	inst     *instance
+	within   callContext
+	now      time.Time // when the clock was read last
 	deadline time.Time
 	timeout  time.Duration // engine's own, zero if the caller's deadline is nearer
 	budget   int64         // fuel for the whole call
@@ -56,8 +58,15 @@ type callContext struct {
 	call *Call
 }
 
+// Value is always nil: wazero looks for settings of its own in every call, and a
+// caller's chain of contexts, which holds none, can be long.
+func (*callContext) Value(any) any { return nil }
+
 // Context ends when the call must end. Host functions that wait select on it.
 func (c *Call) Context() context.Context {
+	if c.inst != nil {
+		c.inst.mem.Loose()
+	}
 	if c.ctx == nil { // made on demand: most calls never wait for anything
 		c.ctx, c.cancel = context.WithDeadline(c.parent, c.deadline)
 	}
@@ -99,12 +108,19 @@ func (c *Call) check() error {
 // ended reads the clock itself: while guests keep all processors busy, timers
 // fire late.
 func (c *Call) ended() error {
-	if err := c.parent.Err(); errors.Is(err, context.Canceled) {
-		return &Canceled{}
-	} else if err != nil || !time.Now().Before(c.deadline) {
-		return &Deadline{Timeout: c.timeout}
+	c.now = time.Now()
+	return c.endedBy(c.now)
+}
+
+func (c *Call) endedBy(now time.Time) error {
+	if err := c.parent.Err(); err != nil {
+		if errors.Is(err, context.Canceled) {
+			return &Canceled{}
+		}
+	} else if now.Before(c.deadline) {
+		return nil
 	}
-	return nil
+	return &Deadline{Timeout: c.timeout}
 }
 
 // refill is sbx_meter.refill: the module's counter ran out.
@@ -125,12 +141,16 @@ func refill(c *Call, stack []uint64) error {
 
 // run calls an exported function under the call's budget and deadline.
 func (c *Call) run(fn api.Function, stack []uint64) error {
-	if err := c.check(); err != nil {
+	if err := c.endedBy(c.now); err != nil {
 		return err
+	}
+	if c.spent >= c.budget {
+		return &FuelExhausted{Budget: c.budget}
 	}
 	c.given = min(slice, c.budget-c.spent)
 	c.inst.counter.Set(meter.Counter(c.given, meter.MaxDepth))
-	err := fn.CallWithStack(&callContext{Context: c.parent, call: c}, stack)
+	c.within = callContext{Context: c.parent, call: c}
+	err := fn.CallWithStack(&c.within, stack)
 	if left := c.inst.counter.Get(); !meter.TooDeep(left) && c.given > 0 {
 		c.spent += c.given - meter.Fuel(left)
 		c.given = 0

@@ -206,7 +206,7 @@ func (p *Pool) first(ctx context.Context) error {
 		}
 		p.img = img
 	} else {
-		p.put(in)
+		p.put(in, time.Now())
 	}
 	p.engine.mu.Lock()
 	p.prepared = true
@@ -229,7 +229,7 @@ func (p *Pool) gone(n int) {
 }
 
 // put makes a clean instance available.
-func (p *Pool) put(in *instance) {
+func (p *Pool) put(in *instance, now time.Time) {
 	e := p.engine
 	e.mu.Lock()
 	if p.closed {
@@ -238,7 +238,7 @@ func (p *Pool) put(in *instance) {
 		p.gone(1)
 		return
 	}
-	in.since = time.Now()
+	in.since = now
 	p.ready = append(p.ready, in)
 	e.broadcast()
 	e.mu.Unlock()
@@ -262,27 +262,38 @@ func (p *Pool) Call(ctx context.Context, op int32, state any) (Result, error) {
 // CallTimeout is Call with another wall time, for operations that have a
 // deadline of their own.
 func (p *Pool) CallTimeout(ctx context.Context, op int32, state any, timeout time.Duration) (Result, error) {
+	c := p.newCall(ctx, nil, p.opts.Fuel, timeout)
+	c.Op, c.State = op, state
 	p.engine.mu.Lock()
 	if p.closed {
 		p.engine.mu.Unlock()
 		return Result{}, &Closed{"plugin"}
 	}
 	p.calls.Add(1)
+	in := pop(&p.ready)
+	if in != nil {
+		p.refill()
+	}
 	p.engine.mu.Unlock()
 	defer p.calls.Done()
-
-	c := p.newCall(ctx, nil, p.opts.Fuel, timeout)
 	defer c.release()
-	c.Op, c.State = op, state
-	in, err := p.acquire(c)
-	if err != nil {
-		return Result{}, err
+	if in == nil {
+		var err error
+		if in, err = p.acquire(c); err != nil {
+			return Result{}, err
+		}
+		c.now = time.Now()
 	}
 	c.inst = in
 	in.stack[0] = api.EncodeI32(op)
 	clean := false
-	defer func() { p.giveBack(in, clean) }()
-	err = c.run(in.entry, in.stack[:])
+	defer func() {
+		in.mem.Leave()
+		p.giveBack(in, clean, c.now)
+	}()
+	in.mem.Enter()
+	err := c.run(in.entry, in.stack[:])
+	in.mem.Leave()
 	clean = err == nil
 	if p.opts.After != nil {
 		p.opts.After(op, in.mem.Bytes(), c.spent)
@@ -291,7 +302,8 @@ func (p *Pool) CallTimeout(ctx context.Context, op int32, state any, timeout tim
 }
 
 func (p *Pool) newCall(ctx context.Context, in *instance, fuel int64, timeout time.Duration) *Call {
-	c := &Call{parent: ctx, inst: in, budget: fuel, timeout: timeout, deadline: time.Now().Add(timeout)}
+	now := time.Now()
+	c := &Call{parent: ctx, inst: in, budget: fuel, timeout: timeout, now: now, deadline: now.Add(timeout)}
 	if d, ok := ctx.Deadline(); ok && d.Before(c.deadline) {
 		c.deadline, c.timeout = d, 0
 	}
@@ -403,19 +415,20 @@ func (p *Pool) make(ctx context.Context) (*instance, error) {
 }
 
 // giveBack takes an instance after a call. One that trapped, exited, was stopped
-// or changed what a snapshot does not hold is discarded.
-func (p *Pool) giveBack(in *instance, clean bool) {
+// or changed what a snapshot does not hold is discarded. One that is quickly reset
+// is reset at once: to wake somebody else for it would take longer.
+func (p *Pool) giveBack(in *instance, clean bool, now time.Time) {
 	e := p.engine
 	if clean && in.resettable() {
-		e.mu.Lock()
-		if !p.closed {
-			p.used = append(p.used, in)
-			e.broadcast()
-			e.mu.Unlock()
+		if in.mem.Cheap() {
+			if in.reset() == nil {
+				p.put(in, now)
+				return
+			}
+		} else if p.queue(in) {
 			e.nudge()
 			return
 		}
-		e.mu.Unlock()
 	}
 	in.close()
 	p.gone(1)
@@ -423,6 +436,18 @@ func (p *Pool) giveBack(in *instance, clean bool) {
 	p.discarded++
 	e.mu.Unlock()
 	e.nudge()
+}
+
+// queue leaves an instance for being reset, unless the pool is closed.
+func (p *Pool) queue(in *instance) bool {
+	p.engine.mu.Lock()
+	defer p.engine.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.used = append(p.used, in)
+	p.engine.broadcast()
+	return true
 }
 
 // Discarded is the number of instances that were not used again after a call.
@@ -520,7 +545,7 @@ func (e *Engine) step() bool {
 				in.close()
 				p.gone(1)
 			} else {
-				p.put(in)
+				p.put(in, time.Now())
 			}
 			p.calls.Done()
 			return true
@@ -532,7 +557,7 @@ func (e *Engine) step() bool {
 			e.mu.Unlock()
 			in, err := p.make(context.Background())
 			if err == nil {
-				p.put(in)
+				p.put(in, time.Now())
 			}
 			p.calls.Done()
 			return err == nil
@@ -605,7 +630,7 @@ func (p *Pool) Prewarm(n int) error {
 		e.mu.Unlock()
 		in, err := p.make(context.Background())
 		if err == nil {
-			p.put(in)
+			p.put(in, time.Now())
 		}
 		p.calls.Done()
 		if err != nil {

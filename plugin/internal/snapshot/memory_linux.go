@@ -101,8 +101,13 @@ type Memory struct {
 	reserved []byte // whole range, PROT_NONE beyond size
 	size     uint64
 	start    uint64 // size at first
-	hot      bool
 	err      error
+
+	hot, spare []hotPage // private pages in order, as of the last reset
+	known      bool      // no other page was private then
+	exact      bool      // and none has become so since
+	watching   bool      // between Enter and Leave
+	before     int64     // faults of the thread at Enter
 }
 
 func newMemory(img *Image, limit uint64) *Memory {
@@ -170,9 +175,9 @@ func (m *Memory) Bytes() []byte { return m.reserved[:m.size:m.size] }
 // cannot be reset: the instance has its size in places that only grow.
 func (m *Memory) Grown() bool { return m.size > m.start }
 
-// Reset puts the memory back to its image. Few changed pages are copied back and
-// stay private, so that the next use does not fault on them again; many are
-// dropped.
+// Reset puts the memory back to its image. Changed pages are copied back and stay
+// private, so that the next use does not fault on them again, unless they are very
+// many or were not changed for some time. An error leaves it in no defined state.
 func (m *Memory) Reset() error {
 	if m.size == 0 {
 		return nil
@@ -180,15 +185,26 @@ func (m *Memory) Reset() error {
 	if m.img == nil || m.Grown() {
 		return errors.New("a memory without image, or one that grew, cannot be reset")
 	}
-	if m.size == uint64(len(m.img.view)) && m.copyBack() {
-		m.hot = true
-		return nil
+	sure := m.known && m.exact
+	m.exact = false // whatever comes next, unless Enter and Leave say so again
+	if !sure {
+		if m.size != uint64(len(m.img.view)) || !m.look() {
+			return m.Trim()
+		}
+		m.known = true
 	}
-	return m.Trim()
+	return m.restore()
 }
 
+// cheapPages is how many pages are copied back without a thought: that takes less
+// than handing them to another thread.
+const cheapPages = 64
+
+// Cheap reports whether Reset will copy few pages and do nothing else.
+func (m *Memory) Cheap() bool { return m.known && m.exact && len(m.hot) <= cheapPages }
+
 // Hot reports whether the memory holds private pages since it was reset.
-func (m *Memory) Hot() bool { return m.hot }
+func (m *Memory) Hot() bool { return len(m.hot) > 0 }
 
 // Trim is Reset by dropping all private pages: the memory then takes as little
 // room as it can.
@@ -196,10 +212,11 @@ func (m *Memory) Trim() error {
 	if m.img == nil || m.Grown() {
 		return errors.New("a memory without image, or one that grew, cannot be reset")
 	}
+	m.known, m.exact = false, false
 	if err := unix.Madvise(m.reserved[:m.size], unix.MADV_DONTNEED); err != nil {
 		return fmt.Errorf("reset a plugin's memory: %w", err)
 	}
-	m.hot = false
+	m.hot, m.known = m.hot[:0], pagemap() != nil
 	return nil
 }
 

@@ -59,6 +59,18 @@ func (m *Memory) Grown() bool { return len(m.buf) > m.start }
 // Reset always fails.
 func (m *Memory) Reset() error { return errUnsupported }
 
+// Enter does nothing.
+func (m *Memory) Enter() {}
+
+// Loose does nothing.
+func (m *Memory) Loose() {}
+
+// Leave does nothing.
+func (m *Memory) Leave() {}
+
+// Cheap is false.
+func (m *Memory) Cheap() bool { return false }
+
 // Hot is false.
 func (m *Memory) Hot() bool { return false }
 

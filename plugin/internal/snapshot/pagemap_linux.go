@@ -3,43 +3,44 @@ package snapshot
 import (
 	"encoding/binary"
 	"os"
+	"runtime"
 	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxHot is how many changed pages are copied back rather than dropped: 1 MiB.
-const maxHot = 256
+// pages is the kernel's word on which pages of a private mapping are our own
+// copies. It is asked in one of two ways, the first that this kernel has and that
+// tells what this package relies on.
+type pages struct {
+	fd   int
+	scan bool // by the ioctl of Linux 6.7, which gives ranges; else page by page
+}
 
-// Bits of an entry of /proc/self/pagemap, one entry of 8 bytes per page.
-const (
-	pagePresent = 1 << 63
-	pageSwapped = 1 << 62
-	pageShared  = 1 << 61 // still the file's
-)
-
-// pagemap is the kernel's word on which pages of a private mapping are our own
-// copies; nil if it cannot be had or does not tell what this package relies on.
-var pagemap = sync.OnceValue(func() *os.File {
+// pagemap is nil if the kernel cannot be asked.
+var pagemap = sync.OnceValue(func() *pages {
 	if os.Getpagesize() != pageSize {
 		return nil
 	}
-	f, err := os.Open("/proc/self/pagemap")
+	fd, err := unix.Open("/proc/self/pagemap", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
-	if !tellsChanged(f) {
-		_ = f.Close()
-		return nil
+	for _, scan := range []bool{true, false} {
+		if p := (&pages{fd: fd, scan: scan}); p.tells() {
+			return p
+		}
 	}
-	return f
+	_ = unix.Close(fd)
+	return nil
 })
 
-// tellsChanged tries it out on four pages of an image: one left alone, one read,
-// one written, and one written with what was there before.
-func tellsChanged(f *os.File) bool {
-	src := make([]byte, 4*pageSize)
+// tells tries it out on pages of an image: some left alone, some read, some
+// written, one of them with what was there before.
+func (p *pages) tells() bool {
+	const n = 9
+	src := make([]byte, n*pageSize)
 	for i := range src {
 		src[i] = byte(i | 1)
 	}
@@ -57,25 +58,89 @@ func tellsChanged(f *os.File) bool {
 	sum := b[pageSize]
 	b[2*pageSize] = sum + 1
 	b[3*pageSize] = src[3*pageSize]
-	var got [4]bool
-	n := 0
-	ok := changedPages(f, b, func(page int) bool {
+	b[5*pageSize-1] = 9
+	b[n*pageSize-1] = 7
+	var got [n]bool
+	seen := 0
+	ok := p.changed(b, func(page int) bool {
 		got[page] = true
-		n++
+		seen++
 		return true
 	})
-	return ok && n == 2 && got[2] && got[3]
+	return ok && seen == 4 && got[2] && got[3] && got[4] && got[n-1]
 }
 
-// changedPages calls visit with the number of every page that is not the file's
-// any more, until it returns false. It reports whether all were visited.
-func changedPages(f *os.File, mem []byte, visit func(page int) bool) bool {
+// changed calls visit with the number of every page that is not the file's any
+// more, in order, until it returns false. It reports whether all were visited.
+func (p *pages) changed(mem []byte, visit func(page int) bool) bool {
+	if p.scan {
+		return p.changedRanges(mem, visit)
+	}
+	return p.changedEntries(mem, visit)
+}
+
+// The ioctl PAGEMAP_SCAN, from linux/fs.h.
+const (
+	pagemapScan   = 0xc0606610
+	isFile        = 1 << 2
+	isPresent     = 1 << 3
+	isSwapped     = 1 << 4
+	scanArguments = 96 // bytes
+)
+
+type scanArgument struct {
+	size, flags, start, end, walkEnd uint64
+	vec, vecLen, maxPages            uint64
+	inverted, mask, anyOf, returned  uint64
+	regions                          [64]struct{ start, end, categories uint64 }
+}
+
+var scanArgumentPool = sync.Pool{New: func() any { return new(scanArgument) }}
+
+func (p *pages) changedRanges(mem []byte, visit func(page int) bool) bool {
+	a := scanArgumentPool.Get().(*scanArgument)
+	defer scanArgumentPool.Put(a)
+	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
+	end := base + uint64(len(mem))
+	for at := base; at < end; {
+		a.size, a.flags, a.start, a.end, a.walkEnd = scanArguments, 0, at, end, 0
+		a.vec, a.vecLen, a.maxPages = uint64(uintptr(unsafe.Pointer(&a.regions))), uint64(len(a.regions)), 0
+		// Present or swapped out, and not the file's.
+		a.inverted, a.mask, a.anyOf, a.returned = isFile, isFile, isPresent|isSwapped, isPresent
+		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(p.fd), pagemapScan, uintptr(unsafe.Pointer(a)))
+		if errno != 0 || n > uintptr(len(a.regions)) || a.walkEnd <= at || a.walkEnd > end {
+			return false
+		}
+		for _, r := range a.regions[:n] {
+			if r.start < at || r.end > end || r.start >= r.end {
+				return false
+			}
+			for ; r.start < r.end; r.start += pageSize {
+				if !visit(int((r.start - base) / pageSize)) {
+					return false
+				}
+			}
+		}
+		at = a.walkEnd
+	}
+	runtime.KeepAlive(mem)
+	return true
+}
+
+// Bits of an entry of /proc/self/pagemap, one entry of 8 bytes per page.
+const (
+	pagePresent = 1 << 63
+	pageSwapped = 1 << 62
+	pageShared  = 1 << 61 // still the file's
+)
+
+func (p *pages) changedEntries(mem []byte, visit func(page int) bool) bool {
 	var buf [4096]byte
-	pages := len(mem) / pageSize
+	count := len(mem) / pageSize
 	first := int64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) / pageSize
-	for done := 0; done < pages; {
-		want := min((pages-done)*8, len(buf))
-		n, err := unix.Pread(int(f.Fd()), buf[:want], (first+int64(done))*8)
+	for done := 0; done < count; {
+		want := min((count-done)*8, len(buf))
+		n, err := unix.Pread(p.fd, buf[:want], (first+int64(done))*8)
 		if err != nil || n < 8 {
 			return false
 		}
@@ -90,23 +155,4 @@ func changedPages(f *os.File, mem []byte, visit func(page int) bool) bool {
 		done += n / 8
 	}
 	return true
-}
-
-// copyBack restores changed pages from the image, if the kernel says which they
-// are and they are few. If it reports false the memory is as it was, or partly
-// restored.
-func (m *Memory) copyBack() bool {
-	f := pagemap()
-	if f == nil {
-		return false
-	}
-	n := 0
-	return changedPages(f, m.reserved[:m.size], func(page int) bool {
-		if n++; n > maxHot {
-			return false
-		}
-		at := page * pageSize
-		copy(m.reserved[at:at+pageSize], m.img.view[at:at+pageSize])
-		return true
-	})
 }
