@@ -40,9 +40,10 @@ type decoder struct {
 	data   []byte
 	text   string // data, if strings are cut from it
 	pos    int
-	from   int  // where the string last read begins in data, -1 if it had escapes
+	from   int  // where what was read last begins in data, -1 if it is a copy
 	strict bool // refuse unknown and missing fields
 	depth  int
+	nodes  []node // to be used by values
 }
 
 // sharing says that all strings of a document are cut from one copy of it. That
@@ -186,6 +187,7 @@ func (d *decoder) null() bool {
 // bytes reads a string; the result aliases the document when nothing was
 // escaped.
 func (d *decoder) bytes() ([]byte, error) {
+	d.from = -1
 	if d.peek() != '"' {
 		return nil, d.fail("expected a string")
 	}
@@ -202,7 +204,6 @@ func (d *decoder) bytes() ([]byte, error) {
 			d.from, d.pos = start, i+1
 			return s, nil
 		case c == '\\':
-			d.from = -1
 			return d.escaped(start, i)
 		case c < 0x20:
 			d.pos = i
@@ -346,10 +347,15 @@ func hex4(b []byte, at int) (rune, bool) {
 
 func (d *decoder) string() (string, error) {
 	b, err := d.bytes()
-	if sharing && err == nil && d.from >= 0 && d.text != "" {
-		return d.text[d.from : d.from+len(b)], nil
+	return d.own(b), err
+}
+
+// own makes a string of what bytes, key or number returned last.
+func (d *decoder) own(b []byte) string {
+	if d.text != "" && d.from >= 0 {
+		return d.text[d.from : d.from+len(b)]
 	}
-	return string(b), err
+	return string(b)
 }
 
 func (d *decoder) bool() (bool, error) {
@@ -401,7 +407,7 @@ func (d *decoder) number() ([]byte, error) {
 		}
 	}
 	s := b[d.pos:i]
-	d.pos = i
+	d.from, d.pos = d.pos, i
 	return s, nil
 }
 
@@ -411,7 +417,7 @@ func (d *decoder) int() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, perr := strconv.ParseInt(string(s), 10, 64)
+	n, perr := strconv.ParseInt(d.own(s), 10, 64)
 	if perr != nil {
 		d.pos = at
 		return 0, d.fail("expected an integer of 64 bits")
@@ -425,7 +431,7 @@ func (d *decoder) float() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	f, perr := strconv.ParseFloat(string(s), 64)
+	f, perr := strconv.ParseFloat(d.own(s), 64)
 	if perr != nil || math.IsInf(f, 0) {
 		d.pos = at
 		return 0, d.fail("number out of range")
@@ -515,7 +521,7 @@ func (d *decoder) stringMap() (map[string]string, error) {
 		if k, err = d.key(); err != nil {
 			return nil, err
 		}
-		name := string(k)
+		name := d.own(k)
 		if _, dup := out[name]; dup {
 			return nil, d.fail("duplicate key")
 		}

@@ -40,17 +40,37 @@ func Parse(doc []byte) (Value, error) {
 	return v, d.end()
 }
 
+// node takes one from a few that are allocated at once.
+func (d *decoder) node(kind Kind) *node {
+	if len(d.nodes) == 0 {
+		d.nodes = make([]node, 16)
+	}
+	n := &d.nodes[0]
+	d.nodes = d.nodes[1:]
+	n.kind = kind
+	return n
+}
+
+func (d *decoder) leaf(kind Kind, b []byte, err error) (Value, error) {
+	if err != nil {
+		return Value{}, err
+	}
+	n := d.node(kind)
+	n.text = d.own(b)
+	return Value{n}, nil
+}
+
 func (d *decoder) value() (Value, error) {
 	switch c := d.peek(); c {
 	case '{':
-		n := &node{kind: KindObject}
+		n := d.node(KindObject)
 		more, err := d.begin('{', '}')
 		for ; more && err == nil; more, err = d.next('}') {
 			var k []byte
 			if k, err = d.key(); err != nil {
 				return Value{}, err
 			}
-			n.keys = append(n.keys, string(k))
+			n.keys = append(n.keys, d.own(k))
 			var v Value
 			if v, err = d.value(); err != nil {
 				return Value{}, in(err, n.keys[len(n.keys)-1])
@@ -62,7 +82,7 @@ func (d *decoder) value() (Value, error) {
 		}
 		return Value{n}, err
 	case '[':
-		n := &node{kind: KindArray}
+		n := d.node(KindArray)
 		more, err := d.begin('[', ']')
 		for ; more && err == nil; more, err = d.next(']') {
 			var v Value
@@ -73,19 +93,21 @@ func (d *decoder) value() (Value, error) {
 		}
 		return Value{n}, err
 	case '"':
-		s, err := d.string()
-		return Value{&node{kind: KindString, text: s}}, err
+		b, err := d.bytes()
+		return d.leaf(KindString, b, err)
 	case 't', 'f':
 		b, err := d.bool()
-		return Value{&node{kind: KindBool, truth: b}}, err
+		n := d.node(KindBool)
+		n.truth = b
+		return Value{n}, err
 	case 'n':
 		if d.null() {
-			return Value{&node{kind: KindNull}}, nil
+			return Value{d.node(KindNull)}, nil
 		}
 		return Value{}, d.fail("expected a value")
 	default:
-		s, err := d.number()
-		return Value{&node{kind: KindNumber, text: string(s)}}, err
+		b, err := d.number()
+		return d.leaf(KindNumber, b, err)
 	}
 }
 

@@ -61,6 +61,11 @@ func hostModule() engine.HostModule {
 					}
 				default:
 					n = int64(abi.ErrnoUnsupported)
+					if r, ok := ec.State.(*rehearsal); ok {
+						if err = ec.Charge(hostCallCost); err == nil {
+							n, err = r.do(ec, name, stack)
+						}
+					}
 				}
 				if err != nil {
 					return err

@@ -283,7 +283,7 @@ func (p *Plugin) instances(ctx context.Context) (*engine.Pool, error) {
 	opts := engine.Options{
 		Entry: abi.CallExport, TableElements: abi.DefaultTable, MemoryPages: abi.DefaultMemory / 65536, NoSnapshot: p.m.NoSnapshot,
 		Timeout: abi.DefaultWallMillis * time.Millisecond, LogBytes: abi.MaxLogPerCall, Log: p.stdio,
-		Warmup: nil, Fuel: p.hooks.Fuel,
+		Warmup: rehearsals(), Fuel: p.hooks.Fuel,
 	}
 	if after := p.hooks.After; after != nil {
 		opts.After = func(op int32, memory []byte, fuel int64) { after(abi.Op(op), memory, fuel) }

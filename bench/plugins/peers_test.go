@@ -14,35 +14,46 @@ import (
 	"github.com/knqyf263/go-plugin/examples/helloworld/greeting"
 	"github.com/tetratelabs/wazero"
 
+	"github.com/sbxhost/sbxhost/bench/guests/items"
 	"github.com/sbxhost/sbxhost/bench/hashiecho"
 	"github.com/sbxhost/sbxhost/plugin/benchbridge"
 )
 
-// echoes is one host's two echoes: JSON decoded and encoded, and plain bytes.
+// echoes is one host's echoes: JSON decoded and encoded by the same code for all,
+// plain bytes, and a typed document by what the host's own kit decodes and encodes
+// with; nil where there is no kit for JSON.
 type echoes struct {
-	name      string
-	json, raw func(in []byte) ([]byte, error)
-	pid       int
+	name           string
+	json, raw, kit func(in []byte) ([]byte, error)
+	pid            int
 }
 
 // The operations of the guest "raw".
 const (
 	opJSON int32 = 0
 	opRaw  int32 = 1
+	opList int32 = 2
 )
 
 // ours is the engine as plugins run in it: metered, with a deadline, every call
 // from the clean snapshot.
-func ours(b *testing.B, warm []byte) echoes {
-	p, err := benchbridge.NewPool(goWasm(b, "raw"), opJSON, warm)
+func ours(b *testing.B) echoes {
+	p, err := benchbridge.NewPool(goWasm(b, "raw"),
+		benchbridge.Warmup{Op: opJSON, In: items.Payload(1 << 10)}, benchbridge.Warmup{Op: opList, In: items.ListPayload(1 << 10)})
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = p.Close() })
+	b.Cleanup(func() {
+		if n := p.Discarded(); n > 0 {
+			b.Logf("%d instances could not be put back", n)
+		}
+		_ = p.Close()
+	})
 	return echoes{
 		name: "sbxhost",
 		json: func(in []byte) ([]byte, error) { return p.Call(opJSON, in) },
 		raw:  func(in []byte) ([]byte, error) { return p.Call(opRaw, in) },
+		kit:  func(in []byte) ([]byte, error) { return p.Call(opList, in) },
 	}
 }
 
@@ -71,6 +82,7 @@ func reused(b *testing.B, name string, o benchbridge.BareOptions) echoes {
 		name: name,
 		json: func(doc []byte) ([]byte, error) { return in.Call(ctx, opJSON, doc) },
 		raw:  func(doc []byte) ([]byte, error) { return in.Call(ctx, opRaw, doc) },
+		kit:  func(doc []byte) ([]byte, error) { return in.Call(ctx, opList, doc) },
 	}
 }
 
@@ -95,7 +107,7 @@ func viaExtism(b *testing.B, name string, timeout time.Duration) echoes {
 			return out, err
 		}
 	}
-	return echoes{name: name, json: call("json_echo"), raw: call("raw_echo")}
+	return echoes{name: name, json: call("json_echo"), raw: call("raw_echo"), kit: call("list_echo")}
 }
 
 // viaKnqyf is knqyf263/go-plugin, over its own example's generated service.

@@ -39,7 +39,7 @@ func same(b *testing.B, name string, pid int, in []byte, echo func([]byte) ([]by
 // others keep their instance between calls.
 func BenchmarkEcho(b *testing.B) {
 	all := []echoes{
-		ours(b, items.Payload(1<<10)),
+		ours(b),
 		reused(b, "sbxhost-metered-reused", benchbridge.BareOptions{Metered: true}),
 		reused(b, "wazero", benchbridge.BareOptions{}),
 		reused(b, "wazero-closeOnContextDone", benchbridge.BareOptions{CloseOnContextDone: true}),
@@ -48,19 +48,24 @@ func BenchmarkEcho(b *testing.B) {
 		viaKnqyf(b),
 		viaHashicorp(b),
 		// No plugin at all: the same work in the host, as a measure of the machine.
-		{name: "native", json: items.Echo, raw: func(in []byte) ([]byte, error) { return bytes.Clone(in), nil }},
+		{name: "native", json: items.Echo, kit: items.EchoList, raw: func(in []byte) ([]byte, error) { return bytes.Clone(in), nil }},
 	}
 	for _, s := range sizes {
-		in := items.Payload(s.n)
-		for _, work := range []string{"json", "raw"} {
-			b.Run(work+"/"+s.name, func(b *testing.B) {
+		for _, work := range []struct {
+			name string
+			in   []byte
+			echo func(echoes) func([]byte) ([]byte, error)
+		}{
+			{"json", items.Payload(s.n), func(e echoes) func([]byte) ([]byte, error) { return e.json }},
+			{"raw", items.Payload(s.n), func(e echoes) func([]byte) ([]byte, error) { return e.raw }},
+			{"kit", items.ListPayload(s.n), func(e echoes) func([]byte) ([]byte, error) { return e.kit }},
+		} {
+			b.Run(work.name+"/"+s.name, func(b *testing.B) {
 				var cs []measure.Contender
 				for _, e := range all {
-					echo := e.json
-					if work == "raw" {
-						echo = e.raw
+					if echo := work.echo(e); echo != nil {
+						cs = append(cs, same(b, e.name, e.pid, work.in, echo))
 					}
-					cs = append(cs, same(b, e.name, e.pid, in, echo))
 				}
 				measure.Report(b, cs)
 			})
@@ -112,25 +117,29 @@ func BenchmarkMetering(b *testing.B) {
 // BenchmarkIsolation is what a clean state per call costs: the first keeps its
 // state, the second starts from the snapshot, the third is made for the call.
 func BenchmarkIsolation(b *testing.B) {
-	in := items.Payload(1 << 10)
 	wasm := goWasm(b, "raw")
-	dirty, err := newBare(b, wasm, benchbridge.BareOptions{Metered: true}).Instance()
-	if err != nil {
-		b.Fatal(err)
-	}
 	plain := newBare(b, wasm, benchbridge.BareOptions{})
-	measure.Report(b, []measure.Contender{
-		same(b, "dirty", 0, in, func(in []byte) ([]byte, error) { return dirty.Call(b.Context(), opJSON, in) }),
-		same(b, "snapshot", 0, in, ours(b, in).json),
-		same(b, "fresh", 0, in, func(in []byte) ([]byte, error) {
-			fresh, err := plain.Instance()
+	for _, s := range sizes {
+		b.Run(s.name, func(b *testing.B) {
+			in := items.Payload(s.n)
+			dirty, err := newBare(b, wasm, benchbridge.BareOptions{Metered: true}).Instance()
 			if err != nil {
-				return nil, err
+				b.Fatal(err)
 			}
-			out, err := fresh.Call(b.Context(), opJSON, in)
-			return out, errors.Join(err, fresh.Close())
-		}),
-	})
+			measure.Report(b, []measure.Contender{
+				same(b, "dirty", 0, in, func(in []byte) ([]byte, error) { return dirty.Call(b.Context(), opJSON, in) }),
+				same(b, "snapshot", 0, in, ours(b).json),
+				same(b, "fresh", 0, in, func(in []byte) ([]byte, error) {
+					fresh, err := plain.Instance()
+					if err != nil {
+						return nil, err
+					}
+					out, err := fresh.Call(b.Context(), opJSON, in)
+					return out, errors.Join(err, fresh.Close())
+				}),
+			})
+		})
+	}
 }
 
 // BenchmarkCreate is a create request of 1 KiB and a reply of that size through
@@ -148,7 +157,7 @@ func BenchmarkCreate(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	pool, err := benchbridge.NewPool(wasm, int32(abi.OpCreate), doc)
+	pool, err := benchbridge.NewPool(wasm, benchbridge.Warmup{Op: int32(abi.OpCreate), In: doc})
 	if err != nil {
 		b.Fatal(err)
 	}

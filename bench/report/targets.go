@@ -52,14 +52,17 @@ func targets() []target {
 			atMost("plugins", "metered, JSON "+size+", "+lang, "× plain", 1.35, over(base+"/metered", base+"/plain", "cpu-ns/call"))
 		}
 	}
-	atMost("plugins", "call from the snapshot, JSON 1 KiB, go", "× reused instance", 2, over("Isolation/snapshot", "Isolation/dirty", "cpu-ns/call"))
-	atLeast("plugins", "fresh instance per call, JSON 1 KiB, go", "× snapshot", 15, over("Isolation/fresh", "Isolation/snapshot", "cpu-ns/call"))
+	for _, size := range []string{"1KiB", "64KiB"} {
+		base := "Isolation/" + size
+		atMost("plugins", "call from the snapshot, JSON "+size+", go", "× reused instance", 2, over(base+"/snapshot", base+"/dirty", "cpu-ns/call"))
+	}
+	atLeast("plugins", "fresh instance per call, JSON 1KiB, go", "× snapshot", 15, over("Isolation/1KiB/fresh", "Isolation/1KiB/snapshot", "cpu-ns/call"))
 	atMost("plugins", "memory of an idle go instance", "KiB", 150, metric("IdleInstance", "KiB/instance", 1))
 	atMost("plugins", "create of 1 KiB through the go kit, reused instance", "µs CPU", 60, metric("Create/reused", "cpu-ns/call", 1e-3))
 	atMost("plugins", "create of 1 KiB through the go kit, from the snapshot", "µs CPU", 60, metric("Create/snapshot", "cpu-ns/call", 1e-3))
 	atMost("plugins", "raw echo of 1 KiB, metered, reused instance", "× bare wazero", 2, over("Echo/raw/1KiB/sbxhost-metered-reused", "Echo/raw/1KiB/wazero", "cpu-ns/call"))
 	atMost("plugins", "raw echo of 1 KiB, from the snapshot", "× bare wazero", 2, over("Echo/raw/1KiB/sbxhost", "Echo/raw/1KiB/wazero", "cpu-ns/call"))
-	for _, e := range []string{"json/1KiB", "json/64KiB", "raw/1KiB", "raw/64KiB"} {
+	for _, e := range []string{"json/1KiB", "json/64KiB", "raw/1KiB", "raw/64KiB", "kit/1KiB", "kit/64KiB"} {
 		atLeast("plugins", "extism with a deadline, echo "+e, "× ours", 5, over("Echo/"+e+"/extism-deadline", "Echo/"+e+"/sbxhost", "cpu-ns/call"))
 	}
 

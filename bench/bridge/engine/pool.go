@@ -25,9 +25,15 @@ type Pool struct {
 	pool   *engine.Pool
 }
 
-// NewPool loads wasm. Before the snapshot, operation op is called once with in,
-// as the plugin host does with its synthetic requests. Close it.
-func NewPool(wasm []byte, op int32, in []byte) (*Pool, error) {
+// Warmup is a call made before the snapshot.
+type Warmup struct {
+	Op int32
+	In []byte
+}
+
+// NewPool loads wasm. Before the snapshot the warm-up calls are made, as the plugin
+// host does with its synthetic requests. Close it.
+func NewPool(wasm []byte, warm ...Warmup) (*Pool, error) {
 	ctx := context.Background()
 	e, err := engine.New(ctx, engine.Config{HostModules: []engine.HostModule{engine.Preview1(), hostModule()}})
 	if err != nil {
@@ -37,7 +43,11 @@ func NewPool(wasm []byte, op int32, in []byte) (*Pool, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	p, err := e.Load(ctx, m, engine.Options{Warmup: []engine.Warmup{{Op: op, State: &exchange{in: in}}}})
+	var opts engine.Options
+	for _, w := range warm {
+		opts.Warmup = append(opts.Warmup, engine.Warmup{Op: w.Op, State: &exchange{in: w.In}})
+	}
+	p, err := e.Load(ctx, m, opts)
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -53,6 +63,9 @@ func (p *Pool) Call(op int32, in []byte) ([]byte, error) {
 	}
 	return x.out, err
 }
+
+// Discarded is the number of instances that could not be put back to the snapshot.
+func (p *Pool) Discarded() int64 { return p.pool.Discarded() }
 
 // Close frees everything.
 func (p *Pool) Close() error { return p.engine.Close() }

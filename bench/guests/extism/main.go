@@ -20,6 +20,20 @@ func jsonEcho() int32 {
 	return 0
 }
 
+//go:wasmexport list_echo
+func listEcho() int32 {
+	var l items.List
+	if err := pdk.InputJSON(&l); err != nil {
+		pdk.SetError(err)
+		return 1
+	}
+	if err := pdk.OutputJSON(l); err != nil {
+		pdk.SetError(err)
+		return 1
+	}
+	return 0
+}
+
 //go:wasmexport raw_echo
 func rawEcho() int32 {
 	pdk.Output(pdk.Input())

@@ -44,3 +44,40 @@ func Payload(n int) []byte {
 	}
 	return doc
 }
+
+// List is the reply to a plugin's list operation, for encoding/json.
+type List struct {
+	Items []Entry `json:"items"`
+}
+
+// Entry is one sandbox of a List, with its fields in the contract's order.
+type Entry struct {
+	Sandbox   string            `json:"sandbox"`
+	Name      string            `json:"name,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	State     string            `json:"state"`
+	CreatedAt int64             `json:"createdAt,omitempty"`
+}
+
+// EchoList decodes and encodes a List by reflection.
+func EchoList(doc []byte) ([]byte, error) {
+	var v List
+	if err := json.Unmarshal(doc, &v); err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
+}
+
+// ListPayload is a List of n bytes or a little more.
+func ListPayload(n int) []byte {
+	var l List
+	var doc []byte
+	for i := 0; len(doc) < n; i++ {
+		l.Items = append(l.Items, Entry{
+			Sandbox: fmt.Sprintf("sbx-%06d", i), Name: "a sandbox for the nightly run of the integration suite", State: "running",
+			Labels: map[string]string{"owner": "core", "session": "s-0123456789abcdef"}, CreatedAt: 1767323045,
+		})
+		doc, _ = json.Marshal(l) // strings and numbers only: it cannot fail
+	}
+	return doc
+}

@@ -1,12 +1,15 @@
 //go:build wasip1
 
-// Command raw is the echo on the plugin ABI, without the kit: operation 0 passes
-// JSON through its structs, operation 1 gives back the bytes.
+// Command raw is the echo on the plugin ABI: operation 0 passes JSON through
+// structs by reflection, operation 1 gives back the bytes, operation 2 passes a
+// list reply through the kit's generated codec.
 package main
 
 import (
+	"runtime"
 	"unsafe"
 
+	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/bench/guests/items"
 )
 
@@ -23,13 +26,28 @@ func outWrite(src unsafe.Pointer, n int32) int32
 func call(op int32) int32 {
 	buf := make([]byte, inLen())
 	inRead(unsafe.Pointer(unsafe.SliceData(buf)), 0, int32(len(buf)))
-	if op == 0 {
+	switch op {
+	case 0:
 		var err error
 		if buf, err = items.Echo(buf); err != nil {
 			return 1
 		}
+	case 2:
+		var l abi.ListReply
+		if err := l.DecodeJSON(buf, true); err != nil {
+			return 1
+		}
+		buf = l.AppendJSON(make([]byte, 0, len(buf)))
 	}
 	return outWrite(unsafe.Pointer(unsafe.SliceData(buf)), int32(len(buf)))
+}
+
+// As in the kit: room on the heap, so that calls need no more memory.
+func init() {
+	spare := make([]byte, 1<<20)
+	runtime.KeepAlive(&spare)
+	spare = nil
+	runtime.GC()
 }
 
 func main() {}

@@ -109,12 +109,21 @@ func (in *instance) prepare(ctx context.Context) error {
 			return &InitError{"_initialize", err}
 		}
 	}
+	return nil
+}
+
+// warmUp makes the calls of Options.Warmup, and reports whether all of them
+// returned and left an instance that a snapshot can be taken of.
+func (in *instance) warmUp(ctx context.Context) bool {
 	for _, w := range in.pool.opts.Warmup {
-		c.Op, c.State = w.Op, w.State
+		c := in.pool.newCall(ctx, in, FuelPerSecond/10, in.pool.opts.InitTimeout)
+		c.Init, c.Op, c.State = true, w.Op, w.State
 		in.stack[0] = api.EncodeI32(w.Op)
-		if err := c.run(in.entry, in.stack[:]); err != nil {
-			return &InitError{"warm-up call", err}
+		err := c.run(in.entry, in.stack[:])
+		c.release()
+		if err != nil {
+			return false
 		}
 	}
-	return nil
+	return in.dirty == nil || in.dirty.Get() == 0 || len(in.pool.opts.Warmup) == 0
 }

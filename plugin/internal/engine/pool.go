@@ -29,8 +29,8 @@ type Options struct {
 	// Timeout is the wall time of one call. Default 30 s; the caller's
 	// context can only shorten it.
 	Timeout time.Duration
-	// InitFuel and InitTimeout are the same for start function, _initialize
-	// and warm-up together. Default one second of CPU, and 30 s.
+	// InitFuel and InitTimeout are the same for start function and _initialize
+	// together. Default one second of CPU, and 30 s.
 	InitFuel    int64
 	InitTimeout time.Duration
 	// MaxInstances bounds this module's instances. Default 32.
@@ -42,7 +42,9 @@ type Options struct {
 	// for that call alone, for modules whose state must not repeat.
 	NoSnapshot bool
 	// Warmup are calls made once before the snapshot, so that what they
-	// compute and keep is there in every call.
+	// compute and keep is there in every call. If one of them does not return,
+	// or outlasts a tenth of a second of CPU, the snapshot is taken without any.
+	// Where there is no snapshot they are not made.
 	Warmup []Warmup
 	// Log gets what the module writes, line by line. It is called on the
 	// goroutine of the call. May be nil.
@@ -189,8 +191,17 @@ func (p *Pool) first(ctx context.Context) error {
 		p.gone(1)
 		return err
 	}
-	if err := in.prepare(ctx); err != nil {
+	if err = in.prepare(ctx); err == nil && snapshot.Supported && !p.opts.NoSnapshot && !in.warmUp(ctx) {
+		// Whatever it did is not to be part of anything.
 		in.close()
+		if in, err = p.instantiate(nil, nil); err == nil {
+			err = in.prepare(ctx)
+		}
+	}
+	if err != nil {
+		if in != nil {
+			in.close()
+		}
 		p.gone(1)
 		return err
 	}
