@@ -1,0 +1,92 @@
+package daytonatest
+
+// Op names one operation of the service by its operation id in the
+// specifications.
+type Op string
+
+// Operations of the control API.
+const (
+	OpConfig          Op = "getConfig"
+	OpCurrentKey      Op = "getCurrentApiKey"
+	OpCreate          Op = "createSandbox"
+	OpGet             Op = "getSandbox"
+	OpList            Op = "listSandboxes"
+	OpListPaginated   Op = "listSandboxesPaginated"
+	OpDelete          Op = "deleteSandbox"
+	OpStart           Op = "startSandbox"
+	OpStop            Op = "stopSandbox"
+	OpPause           Op = "pauseSandbox"
+	OpArchive         Op = "archiveSandbox"
+	OpRecover         Op = "recoverSandbox"
+	OpResize          Op = "resizeSandbox"
+	OpBackup          Op = "createBackup"
+	OpSnapshotSandbox Op = "createSandboxSnapshot"
+	OpFork            Op = "forkSandbox"
+	OpLabels          Op = "replaceLabels"
+	OpPublic          Op = "updatePublicStatus"
+	OpAutoStop        Op = "setAutostopInterval"
+	OpAutoPause       Op = "setAutopauseInterval"
+	OpAutoArchive     Op = "setAutoArchiveInterval"
+	OpAutoDelete      Op = "setAutoDeleteInterval"
+	OpTTL             Op = "setTtl"
+	OpNetwork         Op = "updateNetworkSettings"
+	OpLastActivity    Op = "updateLastActivity"
+	OpPreview         Op = "getPortPreviewUrl"
+	OpSignedPreview   Op = "getSignedPortPreviewUrl"
+	OpExpirePreview   Op = "expireSignedPortPreviewUrl"
+	OpBuildLogsURL    Op = "getBuildLogsUrl"
+	OpBuildLogs       Op = "buildLogs" // what the URL leads to
+	OpToolboxURL      Op = "getToolboxProxyUrl"
+	OpSnapshots       Op = "getAllSnapshots"
+	OpSnapshot        Op = "getSnapshot"
+	OpSnapshotCreate  Op = "createSnapshot"
+	OpSnapshotDelete  Op = "removeSnapshot"
+	OpOrganizationOf  Op = "getOrganizationBySandboxId"
+	OpObjectStorage   Op = "getPushAccess"
+	OpUnknownControl  Op = "unknownControl"
+)
+
+// Operations of a sandbox's toolbox.
+const (
+	OpExecute        Op = "executeCommand"
+	OpCodeRun        Op = "codeRun"
+	OpSessionCreate  Op = "createSession"
+	OpSessionList    Op = "listSessions"
+	OpSessionGet     Op = "getSession"
+	OpSessionDelete  Op = "deleteSession"
+	OpSessionExec    Op = "sessionExecuteCommand"
+	OpSessionCommand Op = "getSessionCommand"
+	OpSessionLogs    Op = "getSessionCommandLogs"
+	OpSessionInput   Op = "sendInput"
+	OpPTYCreate      Op = "createPtySession"
+	OpPTYList        Op = "listPtySessions"
+	OpPTYGet         Op = "getPtySession"
+	OpPTYDelete      Op = "deletePtySession"
+	OpPTYResize      Op = "resizePtySession"
+	OpPTYConnect     Op = "connectPtySession"
+	OpPTYOpen        Op = "createConnectPtySession" // one websocket for both
+	OpFileList       Op = "listFiles"
+	OpFileDelete     Op = "deleteFile"
+	OpFileInfo       Op = "getFileInfo"
+	OpFileDownload   Op = "downloadFile"
+	OpFileBulkDown   Op = "downloadFiles"
+	OpFileUpload     Op = "uploadFile"
+	OpFileUploadV2   Op = "uploadFileV2"
+	OpFileBulkUp     Op = "uploadFiles"
+	OpFileFolder     Op = "createFolder"
+	OpFileMove       Op = "moveFile"
+	OpFilePerms      Op = "setFilePermissions"
+	OpFileSearch     Op = "searchFiles"
+	OpFileFind       Op = "findInFiles"
+	OpFileReplace    Op = "replaceInFiles"
+	OpPorts          Op = "getPorts"
+	OpPortInUse      Op = "isPortInUse"
+	OpWorkDir        Op = "getWorkDir"
+	OpHomeDir        Op = "getUserHomeDir"
+	OpVersion        Op = "getVersion"
+	OpEnv            Op = "updateEnv"
+	OpUnknownToolbox Op = "unknownToolbox"
+)
+
+// OpPreviewRequest is a request to a port of a sandbox through a preview URL.
+const OpPreviewRequest Op = "preview"
