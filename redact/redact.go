@@ -66,7 +66,7 @@ type Stats struct {
 	Retired int   // names marked by Retire
 	Needles int   // byte strings searched for
 	Refused int   // values and lines refused
-	Held    int64 // bytes that open Writers hold back
+	Held    int64 // bytes that open Writers hold back; may be half an idle period old
 	Hits    Hits  // markers written, by name
 }
 

@@ -31,7 +31,14 @@ type set struct {
 	least  int    // length of the shortest needle
 	left   uint64 // six-bit values that can stand before some needle
 	escape bool   // some needle starts like the second half of an escape
+	first  [256]uint8
 }
+
+// What a byte may be, in set.first.
+const (
+	firstBegins = 1 << iota // the beginning of a needle
+	firstWidens             // taken in by a needle that follows, or part of an escape
+)
 
 func newSet(left uint64, escape bool, layers ...engine) *set {
 	s := &set{left: left, escape: escape}
@@ -41,6 +48,17 @@ func newSet(left uint64, escape bool, layers ...engine) *set {
 				s.least = l.shortest()
 			}
 			s.layers = append(s.layers, l)
+		}
+	}
+	for i := range s.first {
+		b := [1]byte{byte(i)}
+		for _, l := range s.layers {
+			if l.begins(b[:]) > 0 {
+				s.first[i] |= firstBegins
+			}
+		}
+		if b[0] == '\\' || sextet[b[0]]&left != 0 {
+			s.first[i] |= firstWidens
 		}
 	}
 	return s

@@ -23,6 +23,9 @@ type stream struct {
 func (st *stream) next(p []byte, e end) []byte {
 	set := st.sh.set.Load()
 	if e == more && st.out == 0 && len(st.carry)+len(p) < set.least {
+		if len(p) == 1 && len(st.carry) < 2 {
+			return st.single(set, p)
+		}
 		return st.tiny(set, p)
 	}
 	text := p
@@ -41,6 +44,44 @@ func (st *stream) next(p []byte, e end) []byte {
 	}
 	st.keep(text, held)
 	return out
+}
+
+// single is tiny for one byte after none or one: what a program that writes byte
+// by byte mostly gives.
+func (st *stream) single(set *set, p []byte) []byte {
+	b := p[0]
+	if len(st.carry) == 0 {
+		switch set.first[b] {
+		case 0: // begins nothing, and nothing could take it in
+			st.before = lookbehind{prev: b, any: true, escaped: st.before.odd}
+			return p
+		case firstBegins:
+			st.carry = append(st.carry, b)
+			return nil
+		}
+		return st.tiny(set, p)
+	}
+	a := st.carry[0]
+	if (set.first[a]|set.first[b])&firstWidens != 0 {
+		return st.tiny(set, p)
+	}
+	pair := [2]byte{a, b}
+	for _, l := range set.layers {
+		if l.begins(pair[:]) == 2 {
+			st.carry = append(st.carry, b)
+			return nil
+		}
+	}
+	if set.first[b] == 0 {
+		st.before = lookbehind{prev: b, any: true}
+		st.output = append(st.output[:0], a, b)
+		st.carry = st.carry[:0]
+		return st.output
+	}
+	st.before = lookbehind{prev: a, any: true, escaped: st.before.odd}
+	st.output = append(st.output[:0], a)
+	st.carry[0] = b
+	return st.output
 }
 
 // tiny is next where carry and p are shorter than every needle together: all of

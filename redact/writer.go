@@ -29,7 +29,7 @@ type writer struct {
 	dst    io.Writer
 	err    error
 	closed bool
-	held   int // what this Writer has added to shared.held
+	held   int // what this Writer has added to shared.held; may be late while armed
 
 	timer  *time.Timer
 	armed  bool
@@ -91,6 +91,7 @@ func (w *Writer) Close() error {
 	c.closed = true
 	if c.timer != nil {
 		c.timer.Stop()
+		c.armed = false
 	}
 	if c.err != nil {
 		c.st.carry = c.st.carry[:0]
@@ -116,7 +117,7 @@ func (c *writer) usable() error {
 	return c.err
 }
 
-// send writes b and keeps the gauge of held bytes.
+// send writes b.
 func (c *writer) send(b []byte) error {
 	if len(b) > 0 {
 		n, err := c.dst.Write(b)
@@ -125,22 +126,28 @@ func (c *writer) send(b []byte) error {
 		}
 		c.err = err
 	}
-	c.account()
+	if !c.armed {
+		c.account()
+	}
 	return c.err
 }
 
+// account keeps the gauge of held bytes. While the timer is set its tick does
+// that, so that a write of one byte need not.
 func (c *writer) account() {
-	if held := max(0, len(c.st.carry)-c.st.out); held != c.held {
+	if held := c.holding(); held != c.held {
 		c.st.sh.held.Add(int64(held - c.held))
 		c.held = held
 	}
 }
 
+func (c *writer) holding() int { return max(0, len(c.st.carry)-c.st.out) }
+
 // arm starts the timer if something is held. It ticks twice per idle period and
 // acts on the first tick before which no Write came, so that a Write need not
 // touch it and held bytes leave at most one idle period after the last Write.
 func (c *writer) arm() {
-	if c.armed || c.held == 0 || c.st.sh.opts.Idle < 0 {
+	if c.armed || c.holding() == 0 || c.st.sh.opts.Idle < 0 {
 		return
 	}
 	c.armed, c.seen = true, c.writes
@@ -156,6 +163,7 @@ func (c *writer) tick() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.armed = false
+	c.account()
 	if c.closed || c.err != nil || c.held == 0 {
 		return
 	}
