@@ -103,11 +103,12 @@ type Memory struct {
 	start    uint64 // size at first
 	err      error
 
-	hot, spare []hotPage // private pages in order, as of the last reset
-	known      bool      // no other page was private then
-	exact      bool      // and none has become so since
-	watching   bool      // between Enter and Leave
-	before     int64     // faults of the thread at Enter
+	hot, spare []hotPage         // private pages in order, as of the last reset
+	dropped    map[uint32]uint16 // patience of pages given back, by number
+	known      bool              // no other page was private then
+	exact      bool              // and none has become so since
+	watching   bool              // between Enter and Leave
+	before     int64             // faults of the thread at Enter
 }
 
 func newMemory(img *Image, limit uint64) *Memory {
@@ -185,23 +186,47 @@ func (m *Memory) Reset() error {
 	if m.img == nil || m.Grown() {
 		return errors.New("a memory without image, or one that grew, cannot be reset")
 	}
-	sure := m.known && m.exact
-	m.exact = false // whatever comes next, unless Enter and Leave say so again
-	if !sure {
-		if m.size != uint64(len(m.img.view)) || !m.look() {
-			return m.Trim()
-		}
-		m.known = true
+	if m.find() {
+		m.exact = false // whatever comes next, unless Enter and Leave say so again
+		return m.restore()
 	}
-	return m.restore()
+	return m.Trim()
 }
 
-// cheapPages is how many pages are copied back without a thought: that takes less
-// than handing them to another thread.
-const cheapPages = 64
+// find sees to it that the private pages are known. It reports false if they
+// cannot be, or are very many.
+func (m *Memory) find() bool {
+	if m.known && m.exact {
+		return true
+	}
+	m.known, m.exact = false, false
+	if m.size != uint64(len(m.img.view)) || !m.look() {
+		return false
+	}
+	m.known, m.exact = true, true
+	return true
+}
 
-// Cheap reports whether Reset will copy few pages and do nothing else.
-func (m *Memory) Cheap() bool { return m.known && m.exact && len(m.hot) <= cheapPages }
+const (
+	// cheapPages is how many pages are copied back without a thought: that takes
+	// less than handing them to another thread.
+	cheapPages = 64
+	// cheapSize is how large a memory may be for its page tables to be looked at
+	// without a thought.
+	cheapSize = 8 << 20
+)
+
+// Cheap reports whether Reset will copy few pages and do nothing else. To say so
+// it may look at the page tables, which the Reset then need not do.
+func (m *Memory) Cheap() bool {
+	if m.img == nil || m.Grown() || m.size == 0 || !m.known || len(m.hot) > cheapPages || !m.exact && m.size > cheapSize {
+		return false
+	}
+	return m.find() && len(m.hot) <= cheapPages
+}
+
+// Sure reports whether the private pages are known without looking.
+func (m *Memory) Sure() bool { return m.known && m.exact }
 
 // Hot reports whether the memory holds private pages since it was reset.
 func (m *Memory) Hot() bool { return len(m.hot) > 0 }
