@@ -403,6 +403,10 @@ type CreateRequest struct {
 	// Features.SharedWorkspace both use the same storage under Root, and
 	// destroying one of them keeps it for the other.
 	Replaces *Ref
+	// EmptyWorkspace is set, with Replaces and Features.SharedWorkspace, when the
+	// new sandbox is to begin with an empty root all the same, on storage of its
+	// own.
+	EmptyWorkspace bool
 	// Checkpoint may be nil. A provider calls it as soon as something exists
 	// that would have to be destroyed; the ref is durable when it returns. An
 	// error means that it is not: stop and remove what was made.

@@ -197,7 +197,7 @@ func (p *Provider) create(req provider.CreateRequest) (sb *sandbox, made bool, e
 	}
 	p.lastID++
 	sb = p.newSandbox(fmt.Sprintf("fake-%06d", p.lastID), req)
-	if req.Replaces != nil && p.desc.Features.SharedWorkspace {
+	if req.Replaces != nil && !req.EmptyWorkspace && p.desc.Features.SharedWorkspace {
 		if old := p.sandboxes[req.Replaces.ID]; old != nil {
 			sb.files = old.files
 		}
