@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -56,10 +57,12 @@ func goWasm(b *testing.B, name string) []byte {
 	return wasm
 }
 
-func goWasmFile(b *testing.B, name string) string {
+// goWasmFile builds a guest, or with "name,tag" a variant of it.
+func goWasmFile(b *testing.B, variant string) string {
 	b.Helper()
-	return once(b, name+".wasm", func(out string) error {
-		cmd := exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-trimpath", "-o", out, "../guests/"+name)
+	name, tag, _ := strings.Cut(variant, ",")
+	return once(b, variant+".wasm", func(out string) error {
+		cmd := exec.Command("go", "build", "-tags="+tag, "-buildmode=c-shared", "-ldflags=-s -w", "-trimpath", "-o", out, "../guests/"+name)
 		cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
 		return run(cmd)
 	})

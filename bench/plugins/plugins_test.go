@@ -118,7 +118,7 @@ func BenchmarkMetering(b *testing.B) {
 // state, the second starts from the snapshot, the third is made for the call.
 func BenchmarkIsolation(b *testing.B) {
 	wasm := goWasm(b, "raw")
-	plain := newBare(b, wasm, benchbridge.BareOptions{})
+	plain := newBare(b, goWasm(b, "raw,noroom"), benchbridge.BareOptions{})
 	for _, s := range sizes {
 		b.Run(s.name, func(b *testing.B) {
 			in := items.Payload(s.n)

@@ -6,7 +6,6 @@
 package main
 
 import (
-	"runtime"
 	"unsafe"
 
 	"github.com/sbxhost/sbxhost/abi"
@@ -40,14 +39,6 @@ func call(op int32) int32 {
 		buf = l.AppendJSON(make([]byte, 0, len(buf)))
 	}
 	return outWrite(unsafe.Pointer(unsafe.SliceData(buf)), int32(len(buf)))
-}
-
-// As in the kit: room on the heap, so that calls need no more memory.
-func init() {
-	spare := make([]byte, 1<<20)
-	runtime.KeepAlive(&spare)
-	spare = nil
-	runtime.GC()
 }
 
 func main() {}
