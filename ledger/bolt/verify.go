@@ -1,0 +1,339 @@
+package bolt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"io"
+
+	"github.com/sbxhost/sbxhost/ledger"
+	"github.com/sbxhost/sbxhost/provider"
+)
+
+// The layout of a bbolt file, version 2: pages of equal size; pages 0 and 1 hold
+// meta documents, of which the one with the higher transaction counts. bbolt
+// trusts what it maps and panics, or is killed by the system, where a page is
+// missing or wrong; so the file is read here first, by plain reads.
+const (
+	boltMagic   = 0xED0CDAED
+	boltVersion = 2
+
+	pageBranch   = 0x01
+	pageLeaf     = 0x02
+	pageMeta     = 0x04
+	pageFreelist = 0x10
+
+	pageHeader  = 16 // id, flags, count, overflow
+	elementSize = 16 // of a branch or a leaf
+	bucketSize  = 16 // root page, sequence
+	leafBucket  = 0x01
+	noFreelist  = ^uint64(0)
+	maxDepth    = 32
+	largestFile = 16 << 30
+)
+
+// order is the machine's: bbolt writes its structures as they are in memory.
+var order = binary.NativeEndian
+
+// meta is one meta document.
+type meta struct {
+	pageSize, root, freelist, high, tx uint64
+}
+
+// walk is one reading of a file.
+type walk struct {
+	in      io.ReaderAt
+	size    int64
+	meta    meta
+	seen    map[uint64]bool
+	buckets map[string]map[string][]byte
+}
+
+// content is what a ledger holds.
+type content struct {
+	records []ledger.Record
+	sums    map[string]checksum // by attempt
+	seal    seal
+}
+
+// readFile checks every page of a ledger and returns what it holds. Errors are
+// *DamageError without a path, Unsupported for a newer version, or what reading
+// the file gave.
+func readFile(in io.ReaderAt, size int64) (content, error) {
+	w := &walk{in: in, size: size, seen: map[uint64]bool{}, buckets: map[string]map[string][]byte{}}
+	if err := w.metas(); err != nil {
+		return content{}, err
+	}
+	if err := w.tree(w.meta.root, nil, 0, new([]byte)); err != nil {
+		return content{}, err
+	}
+	if err := w.freelist(); err != nil {
+		return content{}, err
+	}
+	return w.records()
+}
+
+func (w *walk) metas() error {
+	switch {
+	case w.size == 0:
+		return damage("the file", "it is empty; a ledger never is")
+	case w.size > largestFile:
+		return damage("the file", "it is larger than a ledger can be")
+	}
+	first, err := w.metaAt(0, 0)
+	if err != nil {
+		return err
+	}
+	second, err := w.metaAt(1, int64(first.pageSize))
+	if err != nil {
+		return err
+	}
+	if first.pageSize != second.pageSize {
+		return damage("page 1", "its page size is not that of page 0")
+	}
+	if w.meta = first; second.tx > first.tx {
+		w.meta = second
+	}
+	switch m := w.meta; {
+	case m.high < 2 || m.high > uint64(w.size)/m.pageSize: //nolint:gosec // bounded above
+		return damage("the file", "it was cut short: it has %d bytes and must have %d pages of %d", w.size, m.high, m.pageSize)
+	case m.freelist == noFreelist:
+		return damage("the meta page", "it names no list of free pages")
+	}
+	return nil
+}
+
+func (w *walk) metaAt(id uint64, at int64) (meta, error) {
+	where := fmt.Sprintf("page %d", id)
+	var b [pageHeader + 64]byte
+	if _, err := w.in.ReadAt(b[:], at); err != nil {
+		return meta{}, w.readFailed(where, err)
+	}
+	d := b[pageHeader:]
+	m := meta{pageSize: uint64(order.Uint32(d[8:])), root: order.Uint64(d[16:]), freelist: order.Uint64(d[32:]),
+		high: order.Uint64(d[40:]), tx: order.Uint64(d[48:])}
+	h := fnv.New64a()
+	_, _ = h.Write(d[:56])
+	switch {
+	case order.Uint32(d) != boltMagic:
+		return meta{}, damage(where, "this is no ledger, or its beginning is lost")
+	case order.Uint32(d[4:]) != boltVersion:
+		return meta{}, damage(where, "its format is unknown")
+	case order.Uint64(d[56:]) != h.Sum64():
+		return meta{}, damage(where, "its checksum is wrong")
+	case order.Uint64(b[:]) != id || order.Uint16(b[8:]) != pageMeta:
+		return meta{}, damage(where, "it is another page")
+	case m.pageSize < 1024 || m.pageSize > 1<<16 || m.pageSize&(m.pageSize-1) != 0:
+		return meta{}, damage(where, "its page size is impossible")
+	}
+	return m, nil
+}
+
+func (w *walk) readFailed(where string, err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // io.ReaderAt's own
+		return damage(where, "%v", errShort)
+	}
+	return &provider.Error{Code: provider.Unavailable, Op: "ledger", Message: "the ledger cannot be read: " + where, Err: err, Applied: provider.AppliedNo}
+}
+
+// page reads a page with its overflow, once.
+func (w *walk) page(id uint64) (data []byte, flags uint16, err error) {
+	where := fmt.Sprintf("page %d", id)
+	if id < 2 || id >= w.meta.high {
+		return nil, 0, damage(where, "there is no such page")
+	}
+	var head [pageHeader]byte
+	at := int64(id * w.meta.pageSize) //nolint:gosec // below the file's size
+	if _, err := w.in.ReadAt(head[:], at); err != nil {
+		return nil, 0, w.readFailed(where, err)
+	}
+	over := uint64(order.Uint32(head[12:]))
+	switch {
+	case order.Uint64(head[:]) != id:
+		return nil, 0, damage(where, "it says that it is page %d", order.Uint64(head[:]))
+	case id+over >= w.meta.high:
+		return nil, 0, damage(where, "it is longer than the file")
+	}
+	for i := id; i <= id+over; i++ {
+		if w.seen[i] {
+			return nil, 0, damage(where, "it is used twice")
+		}
+		w.seen[i] = true
+	}
+	data = make([]byte, (over+1)*w.meta.pageSize)
+	if _, err := w.in.ReadAt(data, at); err != nil {
+		return nil, 0, w.readFailed(where, err)
+	}
+	return data, order.Uint16(head[8:]), nil
+}
+
+// tree reads the pages below id. bucket is nil at the root, whose leaves are the
+// buckets.
+func (w *walk) tree(id uint64, bucket map[string][]byte, depth int, last *[]byte) error {
+	if depth > maxDepth {
+		return damage(fmt.Sprintf("page %d", id), "it lies too deep")
+	}
+	data, flags, err := w.page(id)
+	if err != nil {
+		return err
+	}
+	where := fmt.Sprintf("page %d", id)
+	switch flags {
+	case pageLeaf:
+		return w.leaf(where, data, bucket, depth, last)
+	case pageBranch:
+		return w.branch(where, data, bucket, depth, last)
+	}
+	return damage(where, "it is neither branch nor leaf")
+}
+
+func (w *walk) branch(where string, data []byte, bucket map[string][]byte, depth int, last *[]byte) error {
+	n := int(order.Uint16(data[10:]))
+	if n == 0 || pageHeader+n*elementSize > len(data) {
+		return damage(where, "its count is impossible")
+	}
+	for i := range n {
+		at := pageHeader + i*elementSize
+		if _, err := part(where, data, at, order.Uint32(data[at:]), order.Uint32(data[at+4:])); err != nil {
+			return err
+		}
+		if err := w.tree(order.Uint64(data[at+8:]), bucket, depth+1, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) leaf(where string, data []byte, bucket map[string][]byte, depth int, last *[]byte) error {
+	n := int(order.Uint16(data[10:]))
+	if pageHeader+n*elementSize > len(data) {
+		return damage(where, "its count is impossible")
+	}
+	for i := range n {
+		at := pageHeader + i*elementSize
+		pos, klen, vlen := order.Uint32(data[at+4:]), order.Uint32(data[at+8:]), order.Uint32(data[at+12:])
+		key, err := part(where, data, at, pos, klen)
+		if err != nil {
+			return err
+		}
+		value, err := part(where, data, at+int(klen), pos, vlen)
+		if err != nil {
+			return err
+		}
+		if klen == 0 || bytes.Compare(*last, key) >= 0 {
+			return damage(where, "its keys are out of order")
+		}
+		*last = bytes.Clone(key)
+		isBucket := order.Uint32(data[at:])&leafBucket != 0
+		switch {
+		case bucket != nil && isBucket:
+			return damage(where, "it holds a bucket where there is none")
+		case bucket != nil:
+			bucket[string(key)] = bytes.Clone(value)
+		case !isBucket:
+			return damage(where, "it holds something outside the buckets")
+		default:
+			if err := w.bucket(where, string(key), value, depth); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// bucket reads one bucket, which lies in pages of its own or, when small, in its
+// leaf.
+func (w *walk) bucket(where, name string, value []byte, depth int) error {
+	if len(value) < bucketSize {
+		return damage(where, "a bucket is cut short")
+	}
+	content := map[string][]byte{}
+	w.buckets[name] = content
+	if root := order.Uint64(value); root != 0 {
+		return w.tree(root, content, depth+1, new([]byte))
+	}
+	inline := value[bucketSize:]
+	if len(inline) < pageHeader || order.Uint16(inline[8:]) != pageLeaf {
+		return damage(where, "a bucket's content is cut short")
+	}
+	return w.leaf(where, inline, content, depth+1, new([]byte))
+}
+
+// part returns size bytes at offset pos from at.
+func part(where string, data []byte, at int, pos, size uint32) ([]byte, error) {
+	from := int64(at) + int64(pos)
+	if from > int64(len(data)) || from+int64(size) > int64(len(data)) {
+		return nil, damage(where, "an entry reaches beyond it")
+	}
+	return data[from : from+int64(size)], nil
+}
+
+// freelist checks that no page is both free and in use: a page that is would be
+// overwritten.
+func (w *walk) freelist() error {
+	data, flags, err := w.page(w.meta.freelist)
+	if err != nil {
+		return err
+	}
+	where := fmt.Sprintf("page %d", w.meta.freelist)
+	if flags != pageFreelist {
+		return damage(where, "it is not the list of free pages")
+	}
+	ids := data[pageHeader:]
+	n := uint64(order.Uint16(data[10:]))
+	if n == 0xFFFF {
+		if len(ids) < 8 {
+			return damage(where, "it is cut short")
+		}
+		n, ids = order.Uint64(ids), ids[8:]
+	}
+	if n > uint64(len(ids))/8 {
+		return damage(where, "its count is impossible")
+	}
+	for i := range n {
+		id := order.Uint64(ids[8*i:])
+		if id < 2 || id >= w.meta.high {
+			return damage(where, "it names a page that is not there")
+		}
+		if w.seen[id] {
+			return damage(where, "page %d is both free and in use", id)
+		}
+		w.seen[id] = true
+	}
+	return nil
+}
+
+// records decodes what the walk found.
+func (w *walk) records() (content, error) {
+	format, ok := w.buckets[string(bucketFormat)]
+	switch version := string(format[string(keyVersion)]); {
+	case !ok:
+		return content{}, damage("the file", "it is a database, but no ledger")
+	case version != fileVersion:
+		return content{}, newer()
+	}
+	values, ok := w.buckets[string(bucketRecords)]
+	if !ok {
+		return content{}, damage("the file", "the records are missing")
+	}
+	out := content{records: make([]ledger.Record, 0, len(values)), sums: make(map[string]checksum, len(values))}
+	for key, value := range values {
+		r, c, err := decode(key, value)
+		switch {
+		case provider.CodeOf(err) == provider.Unsupported:
+			return content{}, err
+		case err != nil:
+			return content{}, damage(fmt.Sprintf("the record %q", shown(key)), "%v", err)
+		}
+		out.records = append(out.records, r)
+		out.sums[key], out.seal = c, out.seal.with(c, 1)
+	}
+	if !bytes.Equal(format[string(keySeal)], out.seal.encode()) {
+		return content{}, damage("the records", "%d are there, and they are not those that were written", len(values))
+	}
+	return out, nil
+}
+
+// shown cuts a key that may be anything.
+func shown(key string) string { return key[:min(len(key), 64)] }
