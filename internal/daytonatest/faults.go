@@ -253,3 +253,120 @@ func (i *Injection) Remove() {
 	i.mu.Unlock()
 	i.s.faults.drop(i)
 }
+
+// faultTable holds the faults at work.
+type faultTable struct {
+	s *Server
+
+	mu     sync.Mutex
+	list   []*Injection
+	healed chan struct{} // closed by heal
+}
+
+// Inject adds a fault. The latest that matches wins. It panics when the kind is
+// not one of Kinds: a test that misspells it would test nothing.
+func (s *Server) Inject(f Fault) *Injection {
+	i := slices.IndexFunc(kinds, func(k KindInfo) bool { return k.Kind == f.Kind })
+	if i < 0 {
+		panic("daytonatest: there is no fault " + string(f.Kind))
+	}
+	if f.On == nil {
+		f.On = kinds[i].On
+	}
+	in := &Injection{s: s, fault: f}
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	s.faults.list = append(s.faults.list, in)
+	return in
+}
+
+// Heal removes all faults and lets requests that hang end.
+func (s *Server) Heal() { s.faults.heal() }
+
+func (t *faultTable) heal() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.list = nil
+	if t.healed != nil {
+		close(t.healed)
+		t.healed = nil
+	}
+}
+
+// healing returns a channel that is closed by the next Heal.
+func (t *faultTable) healing() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.healed == nil {
+		t.healed = make(chan struct{})
+	}
+	return t.healed
+}
+
+func (t *faultTable) drop(in *Injection) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.list = slices.DeleteFunc(t.list, func(o *Injection) bool { return o == in })
+}
+
+// take returns the latest fault that is due for the operation and accepted.
+func (t *faultTable) take(op Op, sb *sandbox, accept func(Kind) bool) (Fault, bool) {
+	t.mu.Lock()
+	list := slices.Clone(t.list)
+	t.mu.Unlock()
+	for _, in := range slices.Backward(list) {
+		f := in.fault
+		if !accept(f.Kind) || f.On != nil && !slices.Contains(f.On, op) {
+			continue
+		}
+		if f.Sandbox != "" && (sb == nil || f.Sandbox != sb.id && f.Sandbox != sb.given) {
+			continue
+		}
+		if in.fires() {
+			return f, true
+		}
+	}
+	return Fault{}, false
+}
+
+func (i *Injection) fires() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.seen++
+	if i.removed || i.seen <= i.fault.After || i.fault.Times > 0 && i.hits >= i.fault.Times {
+		return false
+	}
+	i.hits++
+	return true
+}
+
+// is returns the fault of this kind that is due.
+func (t *faultTable) is(kind Kind, op Op, sb *sandbox) (Fault, bool) {
+	return t.take(op, sb, func(k Kind) bool { return k == kind })
+}
+
+// ofAnswer are the kinds that act on any answer, before or after the operation
+// itself; the others are asked for where they belong.
+var ofAnswer = []Kind{Unauthorized, Forbidden, RateLimited, Conflict, ServerError, ServerErrorAfter, BadGateway,
+	BadGatewayAfter, HTMLError, Slow, Hang, HangAfter, Drop, DropAfter, Truncate, Garbage, Oversize, Redirect, Replay,
+	DaemonDead, NoContainer, ContainerLost}
+
+// of returns the fault that is due for a call's answer.
+func (t *faultTable) of(c *call) (Fault, bool) {
+	sb := c.sb
+	if sb == nil && c.route.group == control && c.params["id"] != "" {
+		c.s.mu.Lock()
+		sb = c.s.find(c.params["id"])
+		c.s.mu.Unlock()
+	}
+	return t.take(c.op, sb, func(k Kind) bool { return slices.Contains(ofAnswer, k) })
+}
+
+func (f Fault) delay(otherwise time.Duration) time.Duration {
+	if f.Delay > 0 {
+		return f.Delay
+	}
+	return otherwise
+}
+
+const forever = 100 * 365 * 24 * time.Hour

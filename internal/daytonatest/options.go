@@ -32,6 +32,13 @@ type Options struct {
 	// *.localhost; see Server.HTTPClient. Default is
 	// http://127.0.0.1:N/preview/PORT-TOKEN, which any client can open.
 	HostPreviews bool
+	// Address to listen on; default a free loopback port. Only for manual use:
+	// who reaches it can run commands.
+	Address string
+	// User that commands run as when a create names none; default root. "daytona"
+	// (uid 1000) is what the service's own snapshots use: it may write to its home
+	// and /tmp only.
+	User string
 	// Snapshots that exist; default the service's own default only.
 	Snapshots []string
 	// MaxSandboxes of the organization; 0 means no limit. Failed sandboxes count.
@@ -51,6 +58,9 @@ type Timing struct {
 	Restore time.Duration
 	Destroy time.Duration
 	List    time.Duration // until the list shows a change
+	// Wait is how long create and start calls wait for started before they
+	// answer all the same; default 30 s, like the service.
+	Wait time.Duration
 }
 
 // Measured returns the times seen on the real server, for a demonstration.
@@ -67,7 +77,7 @@ func (t Timing) withDefaults() Timing {
 	}{
 		{&t.Visible, 5 * time.Millisecond}, {&t.Create, 10 * time.Millisecond}, {&t.Build, 10 * time.Millisecond},
 		{&t.Start, 5 * time.Millisecond}, {&t.Stop, 5 * time.Millisecond}, {&t.Archive, 10 * time.Millisecond},
-		{&t.Restore, 10 * time.Millisecond}, {&t.Destroy, 10 * time.Millisecond}, {&t.List, time.Millisecond},
+		{&t.Restore, 10 * time.Millisecond}, {&t.Destroy, 10 * time.Millisecond}, {&t.List, time.Millisecond}, {&t.Wait, 30 * time.Second},
 	} {
 		if *f.d == 0 {
 			*f.d = f.v
