@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/sbxhost/sbxhost/ledger"
 	"github.com/sbxhost/sbxhost/provider"
@@ -137,7 +138,7 @@ func (l *file) open(wait time.Duration) (err error) {
 	switch {
 	case refused != nil:
 		return refused
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, berrors.ErrTimeout):
 		return inUse(l.path)
 	case err != nil:
 		return cannotOpen(l.path, err)
