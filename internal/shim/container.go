@@ -82,9 +82,10 @@ type PID1Options struct {
 // and nothing else, so Logs is the container's standard error. A set-up that fails
 // is one line on standard error and exit code 125.
 //
-// On TERM from outside (the engine's stop) it gives the image's command two
-// seconds to end and exits 0, which ends everything in the container; without
-// one it exits at once. On the end of its standard input it goes on.
+// On StopSignal from outside (the engine's stop) it sends TERM to the image's
+// command, gives it two seconds to end and exits 0, which ends everything in the
+// container; without one it exits at once. TERM itself does nothing. On the end of
+// its standard input it goes on.
 //
 // A process that is handed to it because its supervisor died is killed, with all
 // its descendants, within a second. The left-overs of a command whose supervisor
@@ -106,6 +107,10 @@ func ExecArgs(id string) []string { return []string{Path, "exec", id} }
 // FilesArgs returns the command line of one stream of file operations; otherwise as
 // ExecArgs.
 func FilesArgs(id string) []string { return []string{Path, "files", id} }
+
+// StopSignal is the StopSignal that the container must be created with; an image's
+// own is not for us.
+const StopSignal = "SIGRTMIN+3"
 
 // MaxID is the largest length of an exec's id.
 const MaxID = wire.MaxID

@@ -25,6 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	runStage()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(filepath.Dir(program()))
 		os.Exit(code)

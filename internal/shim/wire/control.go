@@ -22,6 +22,10 @@ import (
 // Version is what the control lines, the frames and the setup record are of.
 const Version = 1
 
+// StopSignal is what an engine sends to PID 1 to stop a container: SIGRTMIN+3, which
+// cannot be lost among others of its kind, as TERM can.
+const StopSignal = 37
+
 const lineMark = "sbx1"
 
 // MaxLine is the largest control line, its line feed included.
@@ -207,6 +211,10 @@ func (s *Splitter) Next() (Line, bool) {
 		}
 	}
 }
+
+// Rest forgets and overwrites the lines that were returned. No Line may be used
+// afterwards.
+func (s *Splitter) Rest() { s.Feed(nil) }
 
 // Wipe overwrites what the splitter holds.
 func (s *Splitter) Wipe() {

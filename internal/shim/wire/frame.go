@@ -75,17 +75,22 @@ type Frame struct {
 }
 
 // Direction selects the frames that a decoder accepts.
-type Direction bool
+type Direction byte
 
-// The two directions.
+// The directions of the two conversations: about an exec or a jail, and about files.
 const (
-	FromHost       Direction = true
-	FromSupervisor Direction = false
+	FromSupervisor Direction = iota
+	FromHost
+	FilesFromSupervisor
+	FilesFromHost
 )
 
 // limit returns the smallest and the largest payload of a type, and whether the
 // type exists in that direction.
 func limit(d Direction, t Type) (minimum, maximum int, ok bool) {
+	if d == FilesFromHost || d == FilesFromSupervisor {
+		return fileLimit(d, t)
+	}
 	if d == FromHost {
 		switch t {
 		case Setup:

@@ -133,11 +133,14 @@ func TestConfigRoundTrip(t *testing.T) {
 // FuzzDecoder: whatever comes and however it is split, the frames are the same,
 // within their limits, and re-encode to what was read.
 func FuzzDecoder(f *testing.F) {
-	f.Add(wire.AppendUint32(wire.Append(nil, wire.Args, []byte("a\x00")), wire.Kill, 1), true, 3)
-	f.Add(wire.AppendExit(wire.Append(nil, wire.Stdout, []byte("hello")), wire.ExitStatus{Code: 7}), false, 1)
-	f.Add([]byte{'I', 0xff, 0xff, 0xff, 0xff, 1}, true, 2)
-	f.Fuzz(func(t *testing.T, in []byte, host bool, step int) {
-		whole := wire.Decoder{From: wire.Direction(host)}
+	f.Add(wire.AppendUint32(wire.Append(nil, wire.Args, []byte("a\x00")), wire.Kill, 1), byte(wire.FromHost), 3)
+	f.Add(wire.AppendExit(wire.Append(nil, wire.Stdout, []byte("hello")), wire.ExitStatus{Code: 7}), byte(wire.FromSupervisor), 1)
+	f.Add([]byte{'I', 0xff, 0xff, 0xff, 0xff, 1}, byte(wire.FromHost), 2)
+	f.Add(wire.AppendInfo(nil, wire.FileEntry, wire.Info{Name: "a"}), byte(wire.FilesFromHost), 2)
+	f.Add(wire.AppendFault(nil, wire.FileFault{Kind: wire.FaultErrno, Errno: 2}), byte(wire.FilesFromSupervisor), 2)
+	f.Fuzz(func(t *testing.T, in []byte, from byte, step int) {
+		direction := wire.Direction(from % 4)
+		whole := wire.Decoder{From: direction}
 		whole.Feed(in)
 		var encoded []byte
 		var werr error
@@ -152,7 +155,7 @@ func FuzzDecoder(f *testing.F) {
 			t.Fatalf("re-encoding differs")
 		}
 		step = max(1, step%64)
-		parts := wire.Decoder{From: wire.Direction(host)}
+		parts := wire.Decoder{From: direction}
 		var again []byte
 		var perr error
 		for rest := in; len(rest) > 0 && perr == nil; {

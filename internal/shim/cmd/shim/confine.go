@@ -18,6 +18,7 @@ type confinement struct {
 	seccomp  *sockFprog
 	program  []byte
 	rlimits  []rlimit
+	root     [6]uint32 // what a command of root keeps
 }
 
 func (s *supervisor) prepareConfinement() error {
@@ -47,13 +48,30 @@ func (s *supervisor) prepareConfinement() error {
 	if s.cfg.Unconfined {
 		return nil
 	}
-	if err := dropBounding(); err != nil {
+	keep := uint64(0)
+	if s.cfg.IDs == wire.IDUser {
+		keep = s.cfg.Keep
+	}
+	if err := dropBounding(keep); err != nil {
 		return err
 	}
-	if !s.cfg.Jail {
-		return keepCaps(unix.CAP_KILL, unix.CAP_SETUID, unix.CAP_SETGID)
+	if s.cfg.Jail {
+		return s.filterOnce()
 	}
-	return s.filterOnce()
+	own := uint64(1)<<unix.CAP_KILL | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
+	if s.cfg.IDs == wire.IDUser {
+		// One that no command has: it makes this process untraceable for a command
+		// that is root too.
+		own |= 1 << unix.CAP_SETPCAP
+		keep &^= 1 << unix.CAP_SETPCAP
+	}
+	have, err := keepCaps(own | keep)
+	if err != nil {
+		return err
+	}
+	have &= keep
+	c.root = [6]uint32{0: uint32(have), 1: uint32(have), 3: uint32(have >> 32), 4: uint32(have >> 32)}
+	return nil
 }
 
 // filterOnce puts this thread, the only one that starts commands, under the
@@ -83,12 +101,15 @@ func ownThreads() uint64 {
 	return uint64(st.Nlink) - 2 //nolint:unconvert // 32 bits wide on arm64
 }
 
-// dropBounding empties the bounding and ambient sets of this thread, which is the
-// one that starts commands, where we may: without the capability
-// for it there is nothing that could be gained either, for no-new-privileges
-// holds for every command.
-func dropBounding() error {
+// dropBounding empties the bounding set but for keep, and the ambient set, of this
+// thread, which is the one that starts commands, where we may: without the
+// capability for it there is nothing that could be gained either, for
+// no-new-privileges holds for every command.
+func dropBounding(keep uint64) error {
 	for c := uintptr(0); c <= 63; c++ {
+		if keep>>c&1 != 0 {
+			continue
+		}
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
 			if err == unix.EINVAL || err == unix.EPERM {
 				break
@@ -99,30 +120,28 @@ func dropBounding() error {
 	return step("ambient set", unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
 }
 
-// keepCaps gives all capabilities up but those of the list that we have.
-func keepCaps(keep ...uint) error {
+// keepCaps gives all capabilities up but those of the set, in every thread, and
+// returns which of them we have.
+func keepCaps(keep uint64) (have uint64, err error) {
 	var data [2]unix.CapUserData
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	if err := unix.Capget(&h, &data[0]); err != nil {
-		return step("capabilities", err)
+		return 0, step("capabilities", err)
 	}
 	if data[0].Permitted|data[1].Permitted == 0 {
-		return nil
-	}
-	var mask [2]uint32
-	for _, c := range keep {
-		mask[c/32] |= 1 << (c % 32)
+		return 0, nil
 	}
 	for i := range data {
-		data[i].Effective &= mask[i]
-		data[i].Permitted &= mask[i]
+		mask := uint32(keep >> (32 * i))
+		data[i].Permitted &= mask
+		data[i].Effective = data[i].Permitted
 		data[i].Inheritable = 0
 	}
 	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&h)), uintptr(unsafe.Pointer(&data[0])), 0)
 	if e != 0 {
-		return step("capabilities", e)
+		return 0, step("capabilities", e)
 	}
-	return nil
+	return uint64(data[1].Permitted)<<32 | uint64(data[0].Permitted), nil
 }
 
 type landlockAttr struct{ fs, net, scoped uint64 }

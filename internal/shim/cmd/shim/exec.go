@@ -285,12 +285,26 @@ func (s *supervisor) start(e *exec) bool {
 	if !s.cfg.Jail && s.cfg.IDs == wire.IDSet {
 		c.setIDs, c.uid, c.gid = true, uintptr(s.cfg.UID), uintptr(s.cfg.GID)
 	}
+	var who account
+	if s.cfg.IDs == wire.IDUser && !s.cfg.Jail {
+		var lost *stepError
+		if who, lost = lookUp(s.cfg.User); lost != nil {
+			e.fail(wire.StageUser, errnoOf(lost), lost.step)
+			return true
+		}
+		c.setIDs, c.uid, c.gid, c.groups = true, uintptr(who.uid), uintptr(who.gid), who.groups
+		if who.uid == 0 {
+			c.caps = &s.confine.root
+		}
+		env = withHome(env, who.home)
+		c.envv = pointers(env)
+	}
 	if len(e.dir) > 0 {
 		c.dir = cstring(e.dir)
 	}
 	c.candidates, c.search = candidates(args[0], env)
 	var childEnds []int
-	if !s.streams(e, c, &childEnds) {
+	if !s.streams(e, c, &who, &childEnds) {
 		return true
 	}
 	pid, ok := spawn(c)
@@ -329,13 +343,21 @@ func (s *supervisor) start(e *exec) bool {
 var tagPath = cstring([]byte("/proc/self/ns/uts"))
 
 // streams sets the command's standard streams up.
-func (s *supervisor) streams(e *exec, c *child, childEnds *[]int) bool {
+func (s *supervisor) streams(e *exec, c *child, who *account, childEnds *[]int) bool {
 	for i := range c.stdio {
 		c.stdio[i] = uintptr(s.nullFD)
 	}
 	switch {
 	case e.seen[wire.Terminal]:
+		if s.cfg.IDs == wire.IDUser {
+			// Its owner is who opens it; giving it away later takes a capability
+			// that we do not have.
+			_ = unix.Setfsuid(int(who.uid))
+		}
 		master, slave, err := openTerminal(e.cols, e.rows)
+		if s.cfg.IDs == wire.IDUser {
+			_ = unix.Setfsuid(unix.Geteuid())
+		}
 		if err != nil {
 			e.fail(wire.StageTerminal, errnoOf(err), "")
 			return false
@@ -463,6 +485,17 @@ func pointers(list [][]byte) []*byte {
 		out[i] = unsafe.SliceData(b[:len(b):cap(b)])
 	}
 	return out
+}
+
+// withHome adds HOME to an environment that has none.
+func withHome(env [][]byte, home string) [][]byte {
+	for _, kv := range env {
+		if len(kv) >= 5 && string(kv[:5]) == "HOME=" {
+			return env
+		}
+	}
+	b := append([]byte("HOME="+home), 0)
+	return append(env, b[:len(b)-1])
 }
 
 const defaultPath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"

@@ -1,11 +1,15 @@
 //go:build linux
 
 // Command shim is the in-sandbox supervisor: one small static program that is
-// PID 1 of a jail ("init") or watches over one command ("exec").
+// PID 1 of a jail ("init") or of a container ("pid1"), or watches over one command
+// ("exec").
 //
-//	shim init        the control socket is descriptor 3
-//	shim exec        frames on descriptor 3, a socket
-//	shim exec ID     frames on standard input and output (an engine's exec)
+//	shim init                          the control socket is descriptor 3
+//	shim exec                          frames on descriptor 3, a socket
+//	shim exec ID                       frames on standard input and output (an engine's exec)
+//	shim files ID                      file operations on standard input and output
+//	shim pid1 idle|image ROOT USER     PID 1 of a container, control lines on standard input and output
+//	shim image                         the supervisor of the image's command: frames on descriptor 0, a socket
 //
 // Its own environment should be shim.Environ and nothing else: it tunes the
 // collector to run only when memory really grew, because a collection starts
@@ -39,6 +43,12 @@ func main() {
 			in, out = 0, 1
 		}
 		runExec(in, out)
+	case "image":
+		runExec(0, 0)
+	case "files":
+		runFiles()
+	case "pid1":
+		runPID1(os.Args[2:])
 	}
 	os.Exit(125)
 }

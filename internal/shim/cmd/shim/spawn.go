@@ -27,7 +27,9 @@ type child struct {
 	rlimits    []rlimit
 	setIDs     bool
 	uid, gid   uintptr
-	landlock   uintptr // ruleset descriptor, or noFD
+	groups     []uint32
+	caps       *[6]uint32 // what it keeps; noCaps when nil
+	landlock   uintptr    // ruleset descriptor, or noFD
 	seccomp    *sockFprog
 	confine    bool
 	tagPath    *byte // nil: no tag wanted
@@ -201,7 +203,7 @@ func runChild(c *child) {
 		}
 	}
 	if c.setIDs {
-		if _, _, e = syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e == 0 {
+		if _, _, e = syscall.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(c.groups)), uintptr(unsafe.Pointer(unsafe.SliceData(c.groups))), 0); e == 0 {
 			if _, _, e = syscall.RawSyscall(unix.SYS_SETRESGID, c.gid, c.gid, c.gid); e == 0 {
 				_, _, e = syscall.RawSyscall(unix.SYS_SETRESUID, c.uid, c.uid, c.uid)
 			}
@@ -218,7 +220,11 @@ func runChild(c *child) {
 		}
 	}
 	if c.confine {
-		if _, _, e = syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&capV3)), uintptr(unsafe.Pointer(&noCaps)), 0); e != 0 {
+		caps := &noCaps
+		if c.caps != nil {
+			caps = c.caps
+		}
+		if _, _, e = syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&capV3)), uintptr(unsafe.Pointer(caps)), 0); e != 0 {
 			c.errno = uintptr(e)
 			return
 		}

@@ -21,6 +21,7 @@ type process struct {
 	pid, ppid int
 	zombie    bool
 	stopped   bool
+	began     uint64 // ticks since boot; with the pid it names one process
 }
 
 // members lists the living processes of e.
@@ -109,8 +110,17 @@ func stat(pid int) (process, bool) {
 		return process{}, false
 	}
 	p := process{pid: pid, zombie: b[i+2] == 'Z' || b[i+2] == 'X', stopped: b[i+2] == 'T'}
-	for j := i + 4; j < n && b[j] >= '0' && b[j] <= '9'; j++ {
+	j := i + 4
+	for ; j < n && b[j] >= '0' && b[j] <= '9'; j++ {
 		p.ppid = p.ppid*10 + int(b[j]-'0')
+	}
+	for field := 4; j < n && field < 22; j++ {
+		if b[j] == ' ' {
+			field++
+		}
+	}
+	for ; j < n && b[j] >= '0' && b[j] <= '9'; j++ {
+		p.began = p.began*10 + uint64(b[j]-'0')
 	}
 	return p, true
 }
@@ -118,14 +128,25 @@ func stat(pid int) (process, bool) {
 // descendants lists the living processes below root. They are found from
 // several readings until nothing new turns up, because a process may be handed
 // to another parent between two.
-func descendants(root int) []int {
+func descendants(root int) []int { return below(processes(), root) }
+
+// processes reads every process in sight.
+func processes() []process {
 	var table []process
 	for _, pid := range pids() {
 		if p, ok := stat(pid); ok {
 			table = append(table, p)
 		}
 	}
-	in := map[int]bool{root: true}
+	return table
+}
+
+// below lists the living processes of a table that descend from roots.
+func below(table []process, roots ...int) []int {
+	in := map[int]bool{}
+	for _, r := range roots {
+		in[r] = true
+	}
 	var out []int
 	for grown := true; grown; {
 		grown = false
@@ -231,10 +252,14 @@ func (s *supervisor) treeGone(e *exec) {
 	}
 }
 
-// sweep stops the tree until nothing new appears in it, so that it cannot fork
-// faster than it is killed, then kills all of it. It returns how many there
-// were.
 func (s *supervisor) sweep(e *exec) int {
+	return sweep(func() []int { return s.members(e) })
+}
+
+// sweep stops the members of a tree until nothing new appears in it, so that it
+// cannot fork faster than it is killed, then kills all of it. It returns how many
+// there were.
+func sweep(members func() []int) int {
 	handles := map[int]int{}
 	defer func() {
 		for _, fd := range handles {
@@ -243,7 +268,7 @@ func (s *supervisor) sweep(e *exec) int {
 	}()
 	for range 64 {
 		fresh := 0
-		for _, pid := range s.members(e) {
+		for _, pid := range members() {
 			if _, known := handles[pid]; known {
 				continue
 			}
