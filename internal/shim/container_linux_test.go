@@ -135,7 +135,7 @@ func containerTree(root string, o boxOptions) error {
 	if err != nil {
 		return err
 	}
-	for name, content := range map[string]string{"etc/passwd": passwd, "etc/group": group, "dev/null": "", "dev/zero": "", "dev/urandom": "", "hostile": ""} {
+	for name, content := range map[string]string{"etc/passwd": passwd, "etc/group": group, "dev/null": "", "dev/zero": "", "dev/tty": "", "dev/urandom": "", "hostile": ""} {
 		if err := os.WriteFile(at(name), []byte(content), 0o644); err != nil {
 			return err
 		}
@@ -155,6 +155,7 @@ func containerTree(root string, o boxOptions) error {
 		{"/usr", "usr", "", unix.MS_BIND | unix.MS_REC, ""},
 		{"/dev/null", "dev/null", "", unix.MS_BIND, ""},
 		{"/dev/zero", "dev/zero", "", unix.MS_BIND, ""},
+		{"/dev/tty", "dev/tty", "", unix.MS_BIND, ""},
 		{"/dev/urandom", "dev/urandom", "", unix.MS_BIND, ""},
 		{self, "hostile", "", unix.MS_BIND, ""},
 		{"devpts", "dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"},

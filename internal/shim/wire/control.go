@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"hash/crc32"
@@ -167,6 +168,7 @@ func ValidID[T string | []byte](id T) bool {
 type Splitter struct {
 	buf  []byte
 	off  int
+	seen int // bytes after off that hold no line feed
 	skip bool
 }
 
@@ -185,14 +187,9 @@ func (s *Splitter) Feed(p []byte) {
 func (s *Splitter) Next() (Line, bool) {
 	for {
 		rest := s.buf[s.off:]
-		end := -1
-		for i, c := range rest {
-			if c == '\n' {
-				end = i
-				break
-			}
-		}
+		end := bytes.IndexByte(rest[s.seen:], '\n')
 		if end < 0 {
+			s.seen = len(rest)
 			if len(rest) >= MaxLine {
 				s.skip = true
 			}
@@ -201,7 +198,8 @@ func (s *Splitter) Next() (Line, bool) {
 			}
 			return Line{}, false
 		}
-		s.off += end + 1
+		end += s.seen
+		s.off, s.seen = s.off+end+1, 0
 		if s.skip {
 			s.skip = false
 			continue
@@ -219,7 +217,7 @@ func (s *Splitter) Rest() { s.Feed(nil) }
 // Wipe overwrites what the splitter holds.
 func (s *Splitter) Wipe() {
 	clear(s.buf[:cap(s.buf)])
-	s.buf, s.off = s.buf[:0], 0
+	s.buf, s.off, s.seen = s.buf[:0], 0, 0
 }
 
 // EncodeBlob returns b as an argument of a line.
