@@ -5,9 +5,10 @@ GOLANGCI_VERSION := v2.15.0
 BIN := $(CURDIR)/bin
 FUZZTIME ?= 10s
 BENCHTIME ?= 1s
+CRASHTIME ?= 10m
 PKG ?= ./...
 
-.PHONY: help build test race vet fmt fmt-check lint tools fuzz bench bench-all shims clean
+.PHONY: help build test race vet fmt fmt-check lint tools fuzz crash bench bench-all shims clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +25,7 @@ test: ## everything that can be tested here; says loudly what could not (CI=true
 # and what they exercise is in plugin, host and cmd/sbxhost, which stay in.
 race: ## the tests under the race detector, without the longest (needs a C compiler)
 	@.ci/setup race
-	CGO_ENABLED=1 $(GO) test -race -short -timeout 30m $$($(GO) list $(PKG) | grep -vE '/(plugin/plugintest|plugin/scaffold|plugins/examples)$$')
+	SBXHOST_TEST_ENGINE=$$(.ci/engine host) CGO_ENABLED=1 $(GO) test -race -short -timeout 30m $$($(GO) list $(PKG) | grep -vE '/(plugin/plugintest|plugin/scaffold|plugins/examples)$$')
 
 vet: ## go vet for every platform we build for
 	@.ci/vet $(PKG)
@@ -48,6 +49,9 @@ $(BIN)/golangci-lint-$(GOLANGCI_VERSION):
 fuzz: ## every fuzz target for FUZZTIME (default 10s) each
 	@.ci/fuzz $(FUZZTIME)
 
+crash: ## kill a host at each of its steps, and at random moments for CRASHTIME (default 10m)
+	SBXHOST_CRASH_TIME=$(CRASHTIME) $(GO) test ./internal/crashtest -count 1 -timeout 12h -run 'TestEveryStep|TestAnyMoment'
+
 bench: ## ratios to peers and ceilings in one run, beside the targets (needs the module proxy once; see bench/README.md)
 	@.ci/setup bench
 	@cd bench && $(GO) run ./report -benchtime $(BENCHTIME)
@@ -63,6 +67,7 @@ shims: ## rebuild the embedded in-sandbox supervisor, byte for byte reproducible
 	  $(GO) build -trimpath -buildvcs=false -ldflags='-s -w -buildid=' \
 	    -o internal/shim/shimbin/sbx-shim_linux_$$arch ./internal/shim/cmd/shim || exit 1; \
 	done
+	@$(GO) env GOVERSION > internal/shim/shimbin/go.version
 
 clean: ## remove what the targets above made
 	rm -rf $(BIN)

@@ -3,13 +3,14 @@
 //	CGO_ENABLED=0 GOOS=linux GOARCH=$ARCH go build -trimpath -buildvcs=false -ldflags="-s -w -buildid=" -o internal/shim/shimbin/sbx-shim_linux_$ARCH ./internal/shim/cmd/shim
 //
 // for amd64 and arm64 (make shims); a test rebuilds them and compares every
-// byte. They are committed because `go install` runs no generators.
+// byte, with the Go whose version go.version records. They are committed because `go install` runs no generators.
 package shimbin
 
 import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
+	"strings"
 	"sync"
 )
 
@@ -18,6 +19,12 @@ var amd64 []byte
 
 //go:embed sbx-shim_linux_arm64
 var arm64 []byte
+
+//go:embed go.version
+var goVersion string
+
+// GoVersion returns the version of Go that built the programs, such as "go1.26.8".
+func GoVersion() string { return strings.TrimSpace(goVersion) }
 
 // Linux returns the program for a Linux architecture in Go's spelling, and
 // whether there is one. The bytes must not be changed.
