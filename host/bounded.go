@@ -55,9 +55,17 @@ func bounded[T any](ctx context.Context, limit time.Duration, op string, late fu
 		}()
 	}
 	var zero T
-	return zero, &provider.Error{Code: provider.CodeOf(ctx.Err()), Op: op,
-		Message: "the provider did not answer in time", Applied: provider.AppliedUnknown}
+	return zero, &unanswered{&provider.Error{Code: provider.CodeOf(ctx.Err()), Op: op,
+		Message: "the provider did not answer in time", Applied: provider.AppliedUnknown}}
 }
+
+// unanswered says that a provider has not come back at all: it may be at work
+// still.
+type unanswered struct{ err *provider.Error }
+
+func (u *unanswered) Error() string { return u.err.Error() }
+
+func (u *unanswered) Unwrap() error { return u.err }
 
 func errPanicked(op string) error {
 	return &provider.Error{Code: provider.Internal, Op: op, Message: "the provider panicked",

@@ -13,7 +13,8 @@ import (
 
 // build makes the sandbox: intent, provider, files, commit. When anything fails
 // after the provider was asked, what was made is destroyed, and what could not
-// be destroyed stays in the ledger. fill puts the files in place.
+// be destroyed stays in the ledger. fill puts the files in place; nil when there
+// are none. The attempt stays busy until the caller has made the session known.
 func (p *plan) build(ctx context.Context, fill func(context.Context, provider.Sandbox) error) (*Session, error) {
 	rec, err := p.record()
 	if err != nil {
@@ -21,7 +22,6 @@ func (p *plan) build(ctx context.Context, fill func(context.Context, provider.Sa
 	}
 	led := &ledgered{Provider: p.reg.provider, ledger: p.h.ledger, now: p.h.clock, record: rec, still: p.release, checkRef: p.checkRef}
 	p.h.setBusy(p.attempt, true)
-	defer p.h.setBusy(p.attempt, false)
 
 	req := p.request
 	if p.transport.Transport == provider.TransportCreate {
@@ -69,12 +69,17 @@ func (p *plan) finish(ctx context.Context, led *ledgered, raw provider.Sandbox, 
 		return nil, err
 	}
 	p.boundary.fact("sandbox", ref.ID)
-	if err := led.put(ctx, ledger.Intent); err != nil {
-		return nil, p.boundary.err(p.op, err)
-	}
 	sb := maskedSandbox{inner: raw, b: p.boundary}
-	if err := fill(ctx, sb); err != nil {
-		return nil, err
+	if fill != nil {
+		// This may take its time; the ref is what finds the sandbox meanwhile.
+		if !led.knows(ref) {
+			if err := led.put(ctx, ledger.Intent); err != nil {
+				return nil, p.boundary.err(p.op, err)
+			}
+		}
+		if err := p.timed(ctx, sb, fill); err != nil {
+			return nil, err
+		}
 	}
 	if p.request.Resources != (provider.Resources{}) {
 		st, err := sb.Status(ctx)
@@ -103,6 +108,16 @@ func (p *plan) finish(ctx context.Context, led *ledgered, raw provider.Sandbox, 
 	return p.session(led, sb), nil
 }
 
+// timed gives putting the files in place as much time as making the sandbox.
+func (p *plan) timed(ctx context.Context, sb provider.Sandbox, fill func(context.Context, provider.Sandbox) error) error {
+	if limit := p.h.limits.CreateTimeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	return fill(ctx, sb)
+}
+
 // checkRef refuses a ref that could not be kept: it is stored and shown.
 func (p *plan) checkRef(ref provider.Ref) error {
 	doc, err := provider.EncodeRef(ref)
@@ -126,11 +141,15 @@ func (p *plan) undo(ctx context.Context, led *ledgered, raw provider.Sandbox) {
 	}
 }
 
-// writeFiles puts the manifest's files into a new sandbox.
-func (p *plan) writeFiles(ctx context.Context, sb provider.Sandbox) error {
+// fill returns what puts the manifest's files into a new sandbox.
+func (p *plan) fill() func(context.Context, provider.Sandbox) error {
 	if len(p.files) == 0 {
 		return nil
 	}
+	return p.writeFiles
+}
+
+func (p *plan) writeFiles(ctx context.Context, sb provider.Sandbox) error {
 	dst := sb.Files()
 	for _, f := range p.files {
 		if err := p.writeFile(ctx, dst, f); err != nil {

@@ -37,15 +37,21 @@ func (s *Session) close(ctx context.Context, why string) error {
 }
 
 func (s *Session) destroy(ctx context.Context) error {
-	if err := s.stop(ctx, "close"); err != nil {
-		return err
-	}
 	if s.adopted {
+		if err := s.stop(ctx, "close"); err != nil {
+			return err
+		}
 		s.over()
 		return nil
 	}
 	s.h.setBusy(s.ledger.record.Attempt, true)
 	defer s.h.setBusy(s.ledger.record.Attempt, false)
+	// Before anything is stopped: if this is as far as it gets, the next process
+	// finishes it, and does not take a sandbox that was to go for one that waits.
+	s.ledger.retiring(ctx)
+	if err := s.stop(ctx, "close"); err != nil {
+		return err
+	}
 	if err := s.ledger.Destroy(ctx, s.ref); err != nil {
 		// From here on the ledger is responsible; the session's slot is free.
 		s.h.keepDeferred(ctx, s.ledger.record.Attempt)

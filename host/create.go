@@ -93,7 +93,10 @@ func (h *Host) createNew(ctx context.Context, p *plan) (*Session, error) {
 		h.live.release()
 		return nil, err
 	}
-	s, err := p.build(ctx, p.writeFiles)
+	// Until the session can be found, nothing else may take its sandbox for
+	// nobody's.
+	defer h.setBusy(p.attempt, false)
+	s, err := p.build(ctx, p.fill())
 	if err != nil {
 		p.binding.Revoke()
 		h.live.release()

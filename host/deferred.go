@@ -20,10 +20,10 @@ func (h *Host) setBusy(attempt string, busy bool) {
 	}
 }
 
-// keepDeferred remembers a removal that is to be tried again, if the ledger
-// still has its record.
+// keepDeferred remembers a removal that is to be tried again, unless the ledger
+// has no record of it.
 func (h *Host) keepDeferred(ctx context.Context, attempt string) {
-	if _, err := h.ledger.Get(context.WithoutCancel(ctx), attempt); err != nil {
+	if _, err := h.ledger.Get(context.WithoutCancel(ctx), attempt); provider.CodeOf(err) == provider.NotFound {
 		return
 	}
 	h.mu.Lock()
@@ -50,23 +50,32 @@ func (h *Host) retryDeferred(ctx context.Context, reg *registration) {
 	}
 	h.mu.Unlock()
 	slices.Sort(attempts)
+	records := make([]ledger.Record, 0, len(attempts))
 	for _, a := range attempts {
-		h.retryOne(ctx, reg, a)
-		h.setBusy(a, false)
+		defer h.setBusy(a, false)
+		rec, err := h.ledger.Get(ctx, a)
+		switch {
+		case provider.CodeOf(err) == provider.NotFound, err == nil && rec.Phase == ledger.Created:
+			h.settled(a)
+		case err == nil && rec.Provider == reg.name:
+			records = append(records, rec)
+		}
 	}
+	h.retireAll(ctx, reg, records)
 }
 
-func (h *Host) retryOne(ctx context.Context, reg *registration, attempt string) {
-	rec, err := h.ledger.Get(ctx, attempt)
-	if err != nil && provider.CodeOf(err) != provider.NotFound {
+// retireAll retires records of one provider, which is asked once what it has.
+func (h *Host) retireAll(ctx context.Context, reg *registration, records []ledger.Record) {
+	if len(records) == 0 {
 		return
 	}
-	if err != nil || rec.Phase == ledger.Created {
-		h.settled(attempt)
-		return
+	q := provider.Query{Owner: h.id}
+	if len(records) == 1 {
+		q.Session = records[0].Session
 	}
-	if rec.Provider == reg.name {
-		_ = h.retire(ctx, reg, rec, "tried again")
+	listed, err := reg.provider.List(ctx, q)
+	for _, rec := range records {
+		_ = h.retireListed(ctx, reg, rec, "tried again", listed, err) // it stays deferred
 	}
 }
 
@@ -79,10 +88,17 @@ func (h *Host) settled(attempt string) {
 // retire destroys the sandbox of a record that is nobody's session any more. A
 // failure stays in the ledger.
 func (h *Host) retire(ctx context.Context, reg *registration, rec ledger.Record, why string) error {
+	listed, err := reg.provider.List(ctx, provider.Query{Owner: rec.Owner, Session: rec.Session})
+	return h.retireListed(ctx, reg, rec, why, listed, err)
+}
+
+// retireListed is retire with what the provider said it has.
+func (h *Host) retireListed(ctx context.Context, reg *registration, rec ledger.Record, why string, listed []provider.Resource, listErr error) error {
 	ctx, tr := h.trace(ctx, KindRetire, "retire")
 	tr.session, tr.provider, tr.record.Reason = rec.Session, reg.name, why
-	led := &ledgered{Provider: reg.provider, ledger: h.ledger, now: h.clock, record: rec}
-	err := led.remove(ctx)
+	led := &ledgered{Provider: reg.provider, ledger: h.ledger, now: h.clock, record: rec, saved: saved{rec.Phase, rec.Ref}}
+	led.retiring(ctx)
+	err := led.remove(ctx, listed, listErr)
 	if err == nil {
 		h.settled(rec.Attempt)
 	}

@@ -1,7 +1,9 @@
 package host
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -23,12 +25,27 @@ type ledgered struct {
 	checkRef func(provider.Ref) error
 
 	record ledger.Record // its Phase and Ref change; used by one operation at a time
+	saved  saved         // what the ledger is known to have
+}
+
+// saved is the part of a record that changes, as it was last written.
+type saved struct {
+	phase ledger.Phase
+	ref   provider.Ref
+}
+
+// knows reports whether the ledger has exactly this ref.
+func (l *ledgered) knows(ref provider.Ref) bool {
+	return l.saved.ref.ID == ref.ID && bytes.Equal(l.saved.ref.Data, ref.Data)
 }
 
 // Create implements provider.Provider. An ambiguous answer is settled by looking
 // for the sandbox; see settle.
 func (l *ledgered) Create(ctx context.Context, req provider.CreateRequest) (provider.Sandbox, error) {
 	if err := l.put(ctx, ledger.Intent); err != nil {
+		// The provider is not asked; a record that came through all the same
+		// would be looked for in vain.
+		_ = l.ledger.Delete(context.WithoutCancel(ctx), l.record.Attempt)
 		return nil, err
 	}
 	if err := l.still(); err != nil {
@@ -54,8 +71,16 @@ func (l *ledgered) Create(ctx context.Context, req provider.CreateRequest) (prov
 			return nil, err
 		}
 	}
-	l.record.Ref = sb.Ref()
+	l.learn(sb.Ref())
 	return sb, nil
+}
+
+// learn takes over a ref that a provider gave, unless it must not be kept: what
+// is in the record is on disk with its next write.
+func (l *ledgered) learn(ref provider.Ref) {
+	if l.checkRef == nil || l.checkRef(ref) == nil {
+		l.record.Ref = ref
+	}
 }
 
 // checkpoint makes a ref durable while its sandbox is still being made. Its
@@ -82,16 +107,24 @@ type stopped struct{ error }
 // created records that the sandbox is complete.
 func (l *ledgered) created(ctx context.Context) error { return l.put(ctx, ledger.Created) }
 
+// retiring records that the sandbox is to go, before anything is done about it:
+// whoever comes after a crash finishes it. A ledger that cannot be written does
+// not keep a sandbox alive: its record still says that it exists, and that is
+// what reconcile needs.
+func (l *ledgered) retiring(ctx context.Context) {
+	if l.saved.phase != ledger.Retiring {
+		_ = l.put(context.WithoutCancel(ctx), ledger.Retiring)
+	}
+}
+
 // Destroy implements provider.Provider.
 func (l *ledgered) Destroy(ctx context.Context, ref provider.Ref) error {
-	// A ledger that cannot be written does not keep a sandbox alive: the record
-	// still says that it exists, and that is what reconcile needs.
-	_ = l.put(ctx, ledger.Retiring)
+	l.retiring(ctx)
 	if err := l.Provider.Destroy(ctx, ref); err != nil {
 		l.failed(ctx, err)
 		return err
 	}
-	if err := l.ledger.Delete(ctx, l.record.Attempt); err != nil {
+	if err := l.ledger.Delete(context.WithoutCancel(ctx), l.record.Attempt); err != nil {
 		return ledgerFailed("destroy", provider.AppliedYes, err)
 	}
 	return nil
@@ -108,6 +141,7 @@ func (l *ledgered) put(ctx context.Context, phase ledger.Phase) error {
 	if err := l.ledger.Put(ctx, l.record); err != nil {
 		return ledgerFailed("record", provider.AppliedNo, err)
 	}
+	l.saved = saved{phase, l.record.Ref}
 	return nil
 }
 
@@ -125,7 +159,7 @@ func (l *ledgered) settle(ctx context.Context, cause error) (provider.Sandbox, e
 	code := codeOf(cause)
 	// The caller may have given up; finding out has its own time.
 	after := context.WithoutCancel(ctx)
-	if appliedOf(cause) == provider.AppliedNo {
+	if appliedOf(cause) == provider.AppliedNo && l.record.Ref.ID == "" {
 		_ = l.ledger.Delete(after, l.record.Attempt)
 		return nil, cause
 	}
@@ -134,19 +168,23 @@ func (l *ledgered) settle(ctx context.Context, cause error) (provider.Sandbox, e
 		l.failed(after, cause)
 		return nil, cause
 	}
-	if ctx.Err() == nil && len(found) == 1 && found[0].State == provider.StateRunning && answerLost(code) {
+	// A provider that has not come back may yet undo what it does, and what it
+	// makes after that is destroyed when it arrives: nothing of it is adopted.
+	var working *unanswered
+	returned := !errors.As(cause, &working)
+	if returned && ctx.Err() == nil && len(found) == 1 && found[0].State == provider.StateRunning && answerLost(code) {
 		if sb, err := l.Open(ctx, found[0].Ref); err == nil {
 			return sb, nil
 		}
 	}
 	for _, r := range found {
-		l.record.Ref = r.Ref
+		l.learn(r.Ref)
 		if err := l.Provider.Destroy(after, r.Ref); err != nil {
 			l.failed(after, err)
 			return nil, cause
 		}
 	}
-	if len(found) == 0 && (mayStillCome(code) || l.record.Ref.ID != "") {
+	if !returned || len(found) == 0 && (mayStillCome(code) || l.record.Ref.ID != "") {
 		l.failed(after, cause)
 		return nil, cause
 	}
@@ -200,18 +238,20 @@ var errNotVisible = &provider.Error{Code: provider.Unavailable, Op: "retire", Ap
 	Message: "the sandbox is not visible at the provider, but may still appear"}
 
 // remove destroys the record's sandbox wherever its create got to. The provider
-// must list it with our labels; without a list, the ref that the provider itself
-// returned has to do.
-func (l *ledgered) remove(ctx context.Context) error {
-	found, err := l.find(ctx)
-	switch {
-	case err != nil && l.record.Ref.ID == "":
-		l.failed(ctx, err)
-		return err
-	case err != nil:
+// must list it with our labels: listed is what it reported, or why it could not.
+// Only a provider that never lists is given the ref that it returned itself.
+func (l *ledgered) remove(ctx context.Context, listed []provider.Resource, listErr error) error {
+	if listErr != nil {
+		if codeOf(listErr) != provider.Unsupported || l.record.Ref.ID == "" {
+			l.failed(ctx, listErr)
+			return listErr
+		}
 		return l.Destroy(ctx, l.record.Ref)
-	case len(found) > 0:
-		return l.Destroy(ctx, found[0].Ref)
+	}
+	if i := slices.IndexFunc(listed, func(r provider.Resource) bool { return proven(r, l.record) }); i >= 0 {
+		return l.Destroy(ctx, listed[i].Ref)
+	}
+	switch {
 	case l.record.Ref.ID == "" && l.now().Sub(l.record.CreatedAt) < visibilityGrace:
 		return errNotVisible
 	case l.record.Ref.ID != "":

@@ -16,8 +16,20 @@ func (s *Session) watchLifetime() {
 		return
 	}
 	if d, ok := s.remaining(); ok {
-		s.timer = time.AfterFunc(d, s.lifetimeOver)
+		s.timer = time.AfterFunc(s.look(d), s.lifetimeOver)
 	}
+}
+
+// touchEvery is how exactly the ledger knows when a session with an idle
+// lifetime was used last, for the case that this process dies.
+func touchEvery(idle time.Duration) time.Duration { return max(idle/4, time.Second) }
+
+// look is when to look at the session again that may go on for d.
+func (s *Session) look(d time.Duration) time.Duration {
+	if idle := s.manifest.Lifetime.Idle; idle > 0 {
+		return min(d, touchEvery(idle))
+	}
+	return d
 }
 
 // remaining returns how long the session may go on. The caller holds s.mu.
@@ -46,10 +58,14 @@ func (s *Session) lifetimeOver() {
 		return
 	}
 	if d, limited := s.remaining(); !limited || d > 0 {
-		if limited {
-			s.timer.Reset(d)
+		used := s.ops > 0 || s.lastUse.After(s.touched)
+		if s.touched = s.h.clock(); limited {
+			s.timer.Reset(s.look(d))
 		}
 		s.mu.Unlock()
+		if used && s.manifest.Lifetime.Idle > 0 {
+			s.touch()
+		}
 		return
 	}
 	s.mu.Unlock()
@@ -58,11 +74,27 @@ func (s *Session) lifetimeOver() {
 	_ = s.close(ctx, "its lifetime ended") // a failure is in the ledger and in the event
 }
 
+// touch notes in the ledger that the session is in use.
+func (s *Session) touch() {
+	select {
+	case s.closing <- struct{}{}:
+	default:
+		return // it is being closed, detached or replaced
+	}
+	defer func() { <-s.closing }()
+	if s.inPhase(phaseOpen) {
+		ctx, cancel := context.WithTimeout(context.Background(), s.h.limits.CallTimeout)
+		defer cancel()
+		_ = s.ledger.put(ctx, ledger.Created) // the next one will do
+	}
+}
+
 // expired reports whether a sandbox that is nobody's session has outlived its
-// lifetime.
+// lifetime. The ledger knows the last use of an idle one only roughly, and it is
+// not to go too early.
 func expired(rec ledger.Record, now time.Time) bool {
 	return !rec.ExpiresAt.IsZero() && !now.Before(rec.ExpiresAt) ||
-		rec.Idle > 0 && now.Sub(rec.UpdatedAt) >= rec.Idle
+		rec.Idle > 0 && now.Sub(rec.UpdatedAt) >= rec.Idle+touchEvery(rec.Idle)
 }
 
 // watchDetached destroys a detached sandbox at the end of its lifetime, as long

@@ -21,7 +21,7 @@ type Limits struct {
 	Output      int64         // kept bytes per output stream; default 10 MiB
 	File        int64         // bytes that ReadFile returns; default 64 MiB
 
-	CreateTimeout time.Duration // of a provider's create, image pulls included; default 15 min
+	CreateTimeout time.Duration // of a provider's create, image pulls included, and again of its files; default 15 min
 	CallTimeout   time.Duration // of any other provider call; default 2 min; not negative
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sbxhost/sbxhost/grants"
 	"github.com/sbxhost/sbxhost/ledger"
@@ -34,6 +35,10 @@ type plan struct {
 
 	attach    bool // to a sandbox that exists: the manifest's host paths are not used
 	keepFiles bool // the workspace's files are there already, or will be
+
+	// after is when the sandbox was made that this one replaces: of two, the one
+	// that was made later counts, whatever a clock says.
+	after time.Time
 
 	id, attempt string
 	reg         *registration
@@ -242,6 +247,9 @@ func (p *plan) record() (ledger.Record, error) {
 		return ledger.Record{}, failure(p.op, p.providerName, err)
 	}
 	now := p.h.clock()
+	if !now.After(p.after) {
+		now = p.after.Add(1)
+	}
 	rec := ledger.Record{
 		Session: p.id, Owner: p.h.id, Epoch: p.h.epoch, Provider: p.providerName, Name: p.request.Name,
 		Attempt: p.attempt, Digest: p.request.Digest, Key: p.key,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/sbxhost/sbxhost/ledger"
 	"github.com/sbxhost/sbxhost/provider"
@@ -25,8 +27,13 @@ type ProviderReport struct {
 	Code provider.Code `json:"code,omitempty"`
 	// Live sessions of this host, and those being made.
 	Live []string `json:"live,omitempty"`
-	// Waiting sessions exist and are nobody's; Resume takes them up.
+	// Waiting sessions exist and are nobody's. StoredState and Resume take them
+	// up, Discard ends them.
 	Waiting []string `json:"waiting,omitempty"`
+	// Stopped sessions wait too, but their sandbox does not run any more: what
+	// ran in it is lost, as after the end of a host whose provider's sandboxes
+	// do not outlive it. Their files are there.
+	Stopped []string `json:"stopped,omitempty"`
 	// Destroyed sandboxes: unfinished, retired, replaced, or past their lifetime.
 	Destroyed []string `json:"destroyed,omitempty"`
 	// Gone sessions are no longer at the provider; their record was closed.
@@ -54,8 +61,12 @@ func (h *Host) Reconcile(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	defer end()
-	h.reconciling <- struct{}{}
-	defer func() { <-h.reconciling }()
+	select {
+	case h.reconciling <- struct{}{}:
+		defer func() { <-h.reconciling }()
+	case <-ctx.Done():
+		return Report{}, refusal(provider.CodeOf(ctx.Err()), opReconcile, "gave up waiting for another reconcile", "")
+	}
 	records, err := h.ledger.List(ctx, h.id)
 	if err != nil {
 		return Report{}, ledgerFailed(opReconcile, provider.AppliedNo, err)
@@ -79,6 +90,8 @@ func (h *Host) Reconcile(ctx context.Context) (Report, error) {
 		for _, rec := range byProvider[name] {
 			p.Pending = append(p.Pending, rec.Session)
 		}
+		slices.Sort(p.Pending)
+		p.Pending = slices.Compact(p.Pending)
 		out.Providers = append(out.Providers, p)
 	}
 	return out, ctx.Err()
@@ -90,24 +103,37 @@ func (h *Host) reconcileProvider(ctx context.Context, reg *registration, records
 	r := reconciliation{h: h, reg: reg, report: ProviderReport{Provider: reg.name}}
 	err := r.run(ctx, records)
 	r.report.Code = codeOf(err)
+	r.report.sort()
 	tr.record.Counts = map[string]int64{"live": int64(len(r.report.Live)), "waiting": int64(len(r.report.Waiting)),
+		"stopped":   int64(len(r.report.Stopped)),
 		"destroyed": int64(len(r.report.Destroyed)), "gone": int64(len(r.report.Gone)),
 		"pending": int64(len(r.report.Pending)), "unproven": int64(len(r.report.Unproven))}
 	tr.end(err)
 	return r.report
 }
 
+// sort makes equal reports equal, and names each session once per list.
+func (r *ProviderReport) sort() {
+	for _, list := range []*[]string{&r.Live, &r.Waiting, &r.Stopped, &r.Destroyed, &r.Gone, &r.Pending, &r.Unproven} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+}
+
+// reconcileWidth is how many sessions of a provider are settled at once.
+const reconcileWidth = 8
+
 // reconciliation is the work on one provider.
 type reconciliation struct {
 	h      *Host
 	reg    *registration
-	listed []provider.Resource
+	listed map[string][]provider.Resource // by attempt label
+
+	mu     sync.Mutex
 	report ProviderReport
 }
 
 func (r *reconciliation) run(ctx context.Context, records []ledger.Record) error {
-	// The records were read before the list: what is made in between is listed
-	// without a record that we know, and left alone.
 	listed, err := r.reg.provider.List(ctx, provider.Query{Owner: r.h.id})
 	if err != nil {
 		for _, rec := range records {
@@ -115,60 +141,101 @@ func (r *reconciliation) run(ctx context.Context, records []ledger.Record) error
 		}
 		return err
 	}
-	r.listed = slices.DeleteFunc(listed, func(x provider.Resource) bool {
-		return x.Labels[provider.LabelOwner] != r.h.id || x.State == provider.StateGone
-	})
-	newest := map[string]string{}
-	for _, rec := range records { // oldest first
-		if rec.Phase == ledger.Created {
-			newest[rec.Session] = rec.Attempt
+	r.listed = map[string][]provider.Resource{}
+	for _, x := range listed {
+		if x.Labels[provider.LabelOwner] == r.h.id && x.State != provider.StateGone {
+			a := x.Labels[provider.LabelAttempt]
+			r.listed[a] = append(r.listed[a], x)
 		}
 	}
+	known := map[string]bool{}
+	var sessions []string
 	for _, rec := range records {
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if !known[rec.Session] {
+			known[rec.Session] = true
+			sessions = append(sessions, rec.Session)
 		}
-		r.settle(ctx, rec, newest[rec.Session])
 	}
-	r.unproven(records)
-	return nil
+	inParallel(len(sessions), reconcileWidth, func(i int) {
+		if ctx.Err() == nil {
+			r.settle(ctx, sessions[i])
+		}
+	})
+	if ctx.Err() == nil {
+		r.unproven(ctx)
+	}
+	return ctx.Err()
 }
 
 func (r *reconciliation) note(list *[]string, what string) {
-	if !slices.Contains(*list, what) {
-		*list = append(*list, what)
+	r.mu.Lock()
+	*list = append(*list, what)
+	r.mu.Unlock()
+}
+
+// settle brings the records of one session and its sandboxes together. They are
+// read here, and not before the provider was asked: what was settled since then
+// is not touched again. The sandbox that was made last and is there is kept; an
+// older one goes only when that one is known to be there.
+func (r *reconciliation) settle(ctx context.Context, session string) {
+	records, err := r.h.ledger.Session(ctx, session)
+	if err != nil {
+		r.note(&r.report.Pending, session)
+		return
+	}
+	kept, certain := false, false
+	for _, rec := range slices.Backward(records) {
+		if rec.Owner != r.h.id || rec.Provider != r.reg.name {
+			continue
+		}
+		if !r.claim(rec) {
+			r.note(&r.report.Live, session)
+			kept, certain = true, true
+			continue
+		}
+		there := r.find(rec)
+		switch {
+		case rec.Phase != ledger.Created || expired(rec, r.h.clock()):
+			r.retire(ctx, rec, there)
+		case !kept && there != nil:
+			kept, certain = true, true
+			r.waits(session, *there)
+		case !kept:
+			kept = !r.missing(ctx, rec)
+		case certain:
+			r.retire(ctx, rec, there)
+		default:
+			r.note(&r.report.Pending, session)
+		}
+		r.h.setBusy(rec.Attempt, false)
 	}
 }
 
-// settle brings one record and its sandbox together.
-func (r *reconciliation) settle(ctx context.Context, rec ledger.Record, newest string) {
-	if !r.claim(rec) {
-		r.note(&r.report.Live, rec.Session)
+// find returns the listed sandbox of a record.
+func (r *reconciliation) find(rec ledger.Record) *provider.Resource {
+	for _, x := range r.listed[rec.Attempt] {
+		if proven(x, rec) {
+			return &x
+		}
+	}
+	return nil
+}
+
+func (r *reconciliation) waits(session string, x provider.Resource) {
+	if x.State == provider.StateStopped {
+		r.note(&r.report.Stopped, session)
 		return
 	}
-	defer r.h.setBusy(rec.Attempt, false)
-	// What was settled since the records were read is not touched again.
-	now, err := r.h.ledger.Get(ctx, rec.Attempt)
-	if err != nil {
-		return
-	}
-	rec = now
-	there := slices.ContainsFunc(r.listed, func(x provider.Resource) bool { return proven(x, rec) })
-	keep := rec.Phase == ledger.Created && rec.Attempt == newest && !expired(rec, r.h.clock())
-	if keep && there {
-		r.note(&r.report.Waiting, rec.Session)
-		return
-	}
-	if keep {
-		r.missing(ctx, rec)
-		return
-	}
-	if err := r.h.retire(ctx, r.reg, rec, "reconciled"); err != nil {
+	r.note(&r.report.Waiting, session)
+}
+
+func (r *reconciliation) retire(ctx context.Context, rec ledger.Record, there *provider.Resource) {
+	if err := r.h.retireListed(ctx, r.reg, rec, "reconciled", r.listed[rec.Attempt], nil); err != nil {
 		r.h.keepDeferred(ctx, rec.Attempt)
 		r.note(&r.report.Pending, rec.Session)
 		return
 	}
-	if there {
+	if there != nil {
 		r.note(&r.report.Destroyed, name(rec))
 		return
 	}
@@ -177,46 +244,61 @@ func (r *reconciliation) settle(ctx context.Context, rec ledger.Record, newest s
 
 // missing closes the record of a sandbox that is not listed, if the provider
 // says that it is gone. A list alone may be stale.
-func (r *reconciliation) missing(ctx context.Context, rec ledger.Record) {
+func (r *reconciliation) missing(ctx context.Context, rec ledger.Record) bool {
 	if _, err := r.reg.provider.Open(ctx, rec.Ref); codeOf(err) != provider.NotFound {
 		r.note(&r.report.Pending, rec.Session)
-		return
+		return false
 	}
 	if err := r.h.ledger.Delete(ctx, rec.Attempt); err != nil {
 		r.note(&r.report.Pending, rec.Session)
-		return
+		return false
 	}
 	r.note(&r.report.Gone, rec.Session)
+	return true
 }
 
 // claim takes a record that nothing else works on.
 func (r *reconciliation) claim(rec ledger.Record) bool {
 	r.h.mu.Lock()
 	defer r.h.mu.Unlock()
-	if r.h.busy[rec.Attempt] || r.h.resumes[rec.Session] != nil {
-		return false
-	}
-	if s := r.h.sessions[rec.Session]; s != nil && s.ledger != nil && s.ledger.record.Attempt == rec.Attempt {
+	if r.h.inUseLocked(rec.Session, rec.Attempt) {
 		return false
 	}
 	r.h.busy[rec.Attempt] = true
 	return true
 }
 
+// inUseLocked reports whether an attempt is a live session's, or is being worked
+// on. h.mu is held.
+func (h *Host) inUseLocked(session, attempt string) bool {
+	if h.busy[attempt] || h.resumes[session] != nil {
+		return true
+	}
+	s := h.sessions[session]
+	return s != nil && s.ledger != nil && s.ledger.record.Attempt == attempt
+}
+
 // unproven names what carries our label and no record.
-func (r *reconciliation) unproven(records []ledger.Record) {
-	for _, x := range r.listed {
-		if slices.ContainsFunc(records, func(rec ledger.Record) bool { return proven(x, rec) }) {
-			continue
-		}
+func (r *reconciliation) unproven(ctx context.Context) {
+	for attempt, resources := range r.listed {
 		r.h.mu.RLock()
-		ours := r.h.busy[x.Labels[provider.LabelAttempt]]
-		if s := r.h.sessions[x.Labels[provider.LabelSession]]; s != nil && s.ledger != nil && s.ledger.record.Attempt == x.Labels[provider.LabelAttempt] {
-			ours = true
-		}
+		ours := r.h.inUseLocked(resources[0].Labels[provider.LabelSession], attempt)
 		r.h.mu.RUnlock()
-		if !ours {
-			r.note(&r.report.Unproven, x.Ref.ID)
+		rec, err := ledger.Record{}, error(nil)
+		if attempt != "" {
+			rec, err = r.h.ledger.Get(ctx, attempt)
+		}
+		if err != nil && provider.CodeOf(err) != provider.NotFound {
+			continue // nobody can tell
+		}
+		for _, x := range resources {
+			if proven(x, rec) || ours && x.Labels[provider.LabelEpoch] == r.h.epoch {
+				continue
+			}
+			// It may have been closed since it was listed.
+			if _, err := r.reg.provider.Open(ctx, x.Ref); codeOf(err) != provider.NotFound {
+				r.note(&r.report.Unproven, x.Ref.ID)
+			}
 		}
 	}
 }
@@ -227,4 +309,44 @@ func name(rec ledger.Record) string {
 		return rec.Ref.ID
 	}
 	return rec.Name
+}
+
+// ReconcileEvery reconciles at once and then at every interval, until ctx ends or
+// the host is closed; it returns then, with the context's error or nil. A daemon
+// runs it in a goroutine of its own once its providers are registered. done, which
+// may be nil, gets the result of each.
+//
+// What another process or the provider itself does to sandboxes, and what became
+// due while nobody asked for anything, is noticed this way.
+func (h *Host) ReconcileEvery(ctx context.Context, interval time.Duration, done func(Report, error)) error {
+	if interval <= 0 {
+		return invalid(opReconcile, "the interval must be positive", "a minute is a good one")
+	}
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	for {
+		rep, err := h.Reconcile(ctx)
+		if h.isClosed() {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if done != nil {
+			done(rep, err)
+		}
+		select {
+		case <-t.C:
+		case <-h.creating.Done():
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (h *Host) isClosed() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.closed
 }

@@ -40,6 +40,8 @@ func (r *resumption) replace(ctx context.Context) (*Session, error) {
 	}
 	h.setBusy(r.record.Attempt, true)
 	defer h.setBusy(r.record.Attempt, false)
+	defer h.setBusy(p.attempt, false)
+	p.after = r.record.CreatedAt
 
 	s, err := r.build(ctx, move)
 	if err != nil {
@@ -94,9 +96,7 @@ func (r *resumption) canMove() (bool, error) {
 	return true, nil
 }
 
-func (r *resumption) isPrevious(x provider.Resource) bool {
-	return x.Labels[provider.LabelAttempt] == r.record.Attempt
-}
+func (r *resumption) isPrevious(x provider.Resource) bool { return proven(x, r.record) }
 
 // build makes the replacement. The previous sandbox is looked at, and paused
 // where both share storage, but not changed.
@@ -108,9 +108,10 @@ func (r *resumption) build(ctx context.Context, move bool) (*Session, error) {
 	p.boundary.fact("previous", r.record.Ref.ID)
 	p.request.Name = provider.ReplacementName(p.id, p.attempt)
 	p.request.Replaces = &r.record.Ref
+	p.request.EmptyWorkspace = !move && p.reg.desc.Features.SharedWorkspace
 	p.boundary.fact("name", p.request.Name)
 	if !move {
-		return p.build(ctx, p.writeFiles)
+		return p.build(ctx, p.fill())
 	}
 	previous, err := p.reg.provider.Open(ctx, r.record.Ref)
 	if err != nil {
@@ -137,13 +138,17 @@ func (r *resumption) buildShared(ctx context.Context, previous provider.Sandbox)
 		return nil, p.boundary.err(opResume, err)
 	}
 	if st.State == provider.StateRunning {
-		err := boundedErr(ctx, r.h.limits.CallTimeout, "pause", pauser.Pause)
+		// One that comes through after all must not hold up what goes on.
+		late := func(struct{}) { r.unpause(ctx, pauser) }
+		_, err := bounded(ctx, r.h.limits.CallTimeout, "pause", late, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, pauser.Pause(ctx)
+		})
 		if err != nil {
 			r.unpause(ctx, pauser) // an answer may have been lost
 			return nil, p.boundary.err(opResume, err)
 		}
 	}
-	s, err := p.build(ctx, func(context.Context, provider.Sandbox) error { return nil })
+	s, err := p.build(ctx, nil)
 	if err != nil && st.State == provider.StateRunning {
 		r.unpause(ctx, pauser)
 	}
@@ -201,10 +206,7 @@ func (r *resumption) moveFiles(ctx context.Context, from, to provider.Sandbox) e
 func (r *resumption) retirePrevious(ctx context.Context, s *Session) error {
 	ctx = context.WithoutCancel(ctx) // the replacement is in place; there is no way back
 	records, err := r.h.ledger.Session(ctx, s.id)
-	if err != nil {
-		records = nil
-	}
-	if !r.recorded {
+	if err != nil || !r.recorded {
 		records = append(records, r.record)
 	}
 	failed := &RetirementError{Provider: s.reg.name, Session: s.id, Replacement: s.ref.ID}

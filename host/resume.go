@@ -43,7 +43,8 @@ type ResumeRequest struct {
 
 // Resume goes on with a session. An unprotected one is re-attached: the same
 // sandbox, with the literals and lifetime of the current manifest. A session
-// that is live here is returned as it is.
+// that is live here is returned as it is. Where sandboxes end with the process
+// that made them, what such a process left is replaced, as below.
 //
 // A protected one never is: state and current manifest must declare exactly the
 // same pairs, the current grants are bound again and the values read again, a
@@ -90,6 +91,14 @@ func (h *Host) resume(ctx context.Context, req ResumeRequest, tr *traced) (*Sess
 		}
 		r.plan.key = r.record.Key
 		if len(r.plan.pairs) > 0 {
+			return r.replace(ctx)
+		}
+		if r.ended() {
+			// The sandbox is made anew, so its host paths are used after all.
+			r.plan.attach = false
+			if err := r.plan.check(); err != nil {
+				return nil, err
+			}
 			return r.replace(ctx)
 		}
 		return r.attach(ctx)
@@ -292,7 +301,7 @@ func (r *resumption) compare() error {
 	case r.record.Provider != r.plan.providerName:
 		return mismatch("the session "+r.saved.session+" is of another provider", "resume it on its own provider")
 	case r.record.Ref.ID != r.saved.ref.ID:
-		return mismatch("the state names another sandbox than the session's", "use the state that Session.State returned, unchanged")
+		return mismatch("the state names another sandbox than the session's", "use the latest state that Session.State returned, unchanged, or Host.StoredState")
 	case r.record.Protected != protected:
 		return mismatch("the session "+r.saved.session+" has protected values and the manifest has no references, or the reverse", "resume with the manifest that the session was made from")
 	case r.recorded && !slices.Equal(orEmpty(r.record.ProtectedNames), orEmpty(destinations(r.plan.pairs))):
@@ -343,6 +352,17 @@ func (r *resumption) attach(ctx context.Context) (*Session, error) {
 	h.stored.note(s.key, s.ledger.record.Attempt)
 	h.admit(s)
 	return s, nil
+}
+
+// ended reports whether the previous sandbox ended with the process that made it.
+// Nothing can be run in it any more, but its files can be moved.
+func (r *resumption) ended() bool {
+	d := r.plan.reg.desc
+	if _, live := r.h.Session(r.plan.id); live || d.Survives || d.Features.WorkspaceMove == provider.SupportNone {
+		return false
+	}
+	i := slices.IndexFunc(r.listed, r.isPrevious)
+	return i >= 0 && r.listed[i].State == provider.StateStopped
 }
 
 // sameAsLive refuses a manifest that the live session does not have.

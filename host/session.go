@@ -55,6 +55,7 @@ type Session struct {
 	values    secret.Env // what each exec gets, with the exec transport
 	expiresAt time.Time  // zero: never
 	lastUse   time.Time
+	touched   time.Time // when the ledger was last told
 	timer     *time.Timer
 	execs     *execTable
 	request   requestSecrets
@@ -77,7 +78,7 @@ func (p *plan) session(led *ledgered, sb provider.Sandbox) *Session {
 		network: p.request.Network, unenforced: p.unenforced, sharedTrust: p.sharedTrust,
 		redactor: p.redactor, boundary: p.boundary, sandbox: sb, ref: sb.Ref(), ledger: led,
 		binding: p.binding, granted: p.grants, createdAt: led.record.CreatedAt, expiresAt: led.record.ExpiresAt,
-		lastUse: p.h.clock(), closing: make(chan struct{}, 1),
+		lastUse: p.h.clock(), touched: p.h.clock(), closing: make(chan struct{}, 1),
 	}
 	if p.transport.Transport == provider.TransportExec {
 		s.values = p.values

@@ -50,12 +50,12 @@ func (s *Session) State(ctx context.Context) ([]byte, error) {
 	if names := s.redactor.Contains(ref); len(names) > 0 {
 		return nil, s.boundary.err(op, refusal(provider.Internal, op, "the provider's ref holds a protected value", ""))
 	}
-	protected := destinations(s.manifest.Pairs())
-	if protected == nil {
-		protected = []string{}
-	}
-	return json.Marshal(stateDoc{Version: stateVersion, SessionID: s.id, Provider: s.reg.name,
-		Manifest: s.manifest, Protected: protected, Sandbox: ref, CreatedAt: s.createdAt.UTC()})
+	return writeState(s.id, s.reg.name, s.manifest, ref, s.createdAt)
+}
+
+func writeState(session, providerName string, m manifest.Manifest, ref []byte, created time.Time) ([]byte, error) {
+	return json.Marshal(stateDoc{Version: stateVersion, SessionID: session, Provider: providerName,
+		Manifest: m, Protected: orEmpty(destinations(m.Pairs())), Sandbox: ref, CreatedAt: created.UTC()})
 }
 
 // savedState is a state that was read. It is hostile input: the session id says
