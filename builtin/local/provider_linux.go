@@ -83,6 +83,7 @@ func New(opts Options) (*Provider, error) {
 		p.cgroups = nil
 	}
 	p.describe = p.description()
+	removeUnfinished(dir)
 	return p, nil
 }
 

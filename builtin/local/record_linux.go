@@ -124,6 +124,64 @@ func readRecords(stateDir string) ([]*record, error) {
 	return out, nil
 }
 
+// unfinishedPrefix starts the name of a sandbox's directory that has no record
+// yet, or needs none any more.
+const unfinishedPrefix = ".new-"
+
+// makeDir makes a sandbox's directory, locked and with its record, whole or not
+// at all: one without a record could not be told from somebody else's. It fails
+// with fs.ErrExist when there is one.
+func makeDir(stateDir string, r *record) (lock *os.File, err error) {
+	dir, unfinished := filepath.Join(stateDir, r.ID), filepath.Join(stateDir, unfinishedPrefix+r.ID)
+	if _, err := os.Lstat(dir); err == nil {
+		return nil, fs.ErrExist
+	}
+	// What an earlier life of the same sandbox left goes first.
+	if err := removeAll(unfinished); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(unfinished, 0o700); err != nil {
+		return nil, err
+	}
+	if lock, err = lockDir(unfinished); err != nil {
+		return nil, err
+	}
+	if err = writeRecord(unfinished, r); err == nil {
+		err = os.Rename(unfinished, dir)
+	}
+	if err == nil {
+		return lock, nil
+	}
+	_ = os.RemoveAll(unfinished)
+	_ = lock.Close()
+	if errors.Is(err, unix.ENOTEMPTY) {
+		err = fs.ErrExist
+	}
+	return nil, err
+}
+
+// unfinishedAge is how old a directory without a lock must be to be nobody's.
+const unfinishedAge = time.Minute
+
+// removeUnfinished removes what processes left that died in makeDir, or at the
+// end of a removal.
+func removeUnfinished(stateDir string) {
+	entries, err := os.ReadDir(stateDir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), unfinishedPrefix) {
+			continue
+		}
+		dir := filepath.Join(stateDir, e.Name())
+		if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < unfinishedAge || heldElsewhere(dir) {
+			continue
+		}
+		_ = removeAll(dir) // the next one tries again
+	}
+}
+
 var errHeld = errors.New("held by another process")
 
 // lockDir takes a sandbox's lock. It is held as long as the process that runs the

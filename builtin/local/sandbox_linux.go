@@ -139,14 +139,15 @@ func (p *Provider) prepare(r *record, replaces bool) (*sandbox, error) {
 		}
 		return problem(code, "create", r.ID, what).cause(err).applied(provider.AppliedUnknown)
 	}
-	fresh := true
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		if !os.IsExist(err) {
-			return nil, internal("the sandbox's directory cannot be made", err)
-		}
-		fresh = false
+	lock, err := makeDir(p.opts.StateDir, r)
+	fresh := err == nil
+	switch {
+	case fresh:
+	case os.IsExist(err):
+		lock, err = lockDir(dir)
+	default:
+		return nil, internal("the sandbox's directory cannot be made", err)
 	}
-	lock, err := lockDir(dir)
 	if errors.Is(err, errHeld) {
 		return nil, problem(provider.Conflict, "create", r.ID, "a sandbox of this session runs in another process")
 	} else if err != nil {
@@ -229,7 +230,13 @@ func (s *sandbox) removeFiles() error {
 	if err := removeAll(filepath.Join(s.dir, workspaceDir)); err != nil {
 		return err
 	}
-	return removeAll(s.dir)
+	// What is left goes at once: a directory that had lost its record could not
+	// be told from somebody else's.
+	rest := filepath.Join(filepath.Dir(s.dir), unfinishedPrefix+filepath.Base(s.dir))
+	if err := os.Rename(s.dir, rest); err != nil {
+		return ignoreAbsent(err)
+	}
+	return removeAll(rest)
 }
 
 // bringUp starts what runs commands.
