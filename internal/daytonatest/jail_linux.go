@@ -414,3 +414,11 @@ func owner(info os.FileInfo) (uid, gid uint32) {
 	}
 	return 0, 0
 }
+
+// makePipe makes a named pipe and holds both its ends.
+func makePipe(file string) (*os.File, error) {
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		return nil, &os.PathError{Op: "mkfifo", Path: file, Err: err}
+	}
+	return os.OpenFile(file, os.O_RDWR|syscall.O_NONBLOCK, 0)
+}

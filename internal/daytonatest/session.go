@@ -34,6 +34,7 @@ type sessionCommand struct {
 	async    bool
 	echo     bool // of input, into the log
 	dir      string
+	in       *os.File // held open until the end; guarded by daemon.mu
 }
 
 // The markers that label lines of a command's log.
@@ -44,23 +45,21 @@ var (
 
 // script is what the session's shell is given for each command: the command is
 // sourced, so that cwd, exports and options stay; two loops label what it prints
-// line by line; and something keeps its input open. The loops are why a missing
+// line by line. Its input is a pipe that the daemon holds open: a command that
+// reads it waits for input that may never come. The loops are why a missing
 // final newline is added, NULs are dropped, and the order of the two streams is
 // lost.
 const script = `{
 __daytona_d='%[1]s'
-mkfifo "$__daytona_d/out.pipe" "$__daytona_d/err.pipe" "$__daytona_d/in.pipe"
+mkfifo "$__daytona_d/out.pipe" "$__daytona_d/err.pipe"
 ( while IFS= read -r __daytona_l || [ -n "$__daytona_l" ]; do printf '\001\001\001%%s\n' "$__daytona_l"; done <"$__daytona_d/out.pipe" >>"$__daytona_d/output.log" ) 2>/dev/null &
 __daytona_o=$!
 ( while IFS= read -r __daytona_l || [ -n "$__daytona_l" ]; do printf '\002\002\002%%s\n' "$__daytona_l"; done <"$__daytona_d/err.pipe" >>"$__daytona_d/output.log" ) 2>/dev/null &
 __daytona_e=$!
-sleep infinity >"$__daytona_d/in.pipe" 2>/dev/null </dev/null &
-__daytona_i=$!
 . "$__daytona_d/cmd.sh" <"$__daytona_d/in.pipe" >"$__daytona_d/out.pipe" 2>"$__daytona_d/err.pipe"
 printf '%%s\n' "$?" >"$__daytona_d/exit_code.part"
 wait "$__daytona_o" "$__daytona_e"
 mv "$__daytona_d/exit_code.part" "$__daytona_d/exit_code"
-kill "$__daytona_i" 2>/dev/null
 rm -f "$__daytona_d/out.pipe" "$__daytona_d/err.pipe" "$__daytona_d/in.pipe"
 }
 `
@@ -71,6 +70,13 @@ func (s *session) objectLocked() map[string]any {
 		commands = append(commands, map[string]any{"id": k.id, "command": k.text})
 	}
 	return map[string]any{"sessionId": s.id, "commands": commands}
+}
+
+// closeInputs lets go of the inputs that are held open; daemon.mu is held.
+func (s *session) closeInputs() {
+	for _, k := range s.commands {
+		_ = k.in.Close()
+	}
 }
 
 func (d *daemon) session(id string) *session {
@@ -232,6 +238,7 @@ func (c *call) deleteSession() {
 	}
 	killGroup(s.cmd)
 	d.mu.Lock()
+	s.closeInputs()
 	d.sessions = slices.DeleteFunc(d.sessions, func(o *session) bool { return o == s })
 	d.mu.Unlock()
 	_ = os.RemoveAll(d.jail.root() + s.dir)
@@ -270,6 +277,11 @@ func (c *call) sessionExec() {
 		file := d.jail.root() + k.dir + "/output.log"
 		err = os.WriteFile(file, nil, 0o600)
 		d.own(file)
+	}
+	if err == nil {
+		// Held open from before the command starts, so that no input is lost.
+		k.in, err = makePipe(d.jail.root() + k.dir + "/in.pipe")
+		d.own(d.jail.root() + k.dir + "/in.pipe")
 	}
 	if err != nil {
 		c.fail(http.StatusInternalServerError, "failed to execute command: "+reasonOf(err))
@@ -416,14 +428,8 @@ func (c *call) sessionInput() {
 	if !strings.HasSuffix(in.Data, "\n") {
 		in.Data += "\n"
 	}
-	f, err := d.openPipe(c, k)
-	if err != nil {
-		c.fail(http.StatusInternalServerError, "failed to open input pipe: "+reasonOf(err))
-		return
-	}
-	_ = f.SetWriteDeadline(time.Now().Add(5 * time.Second))
-	_, err = io.WriteString(f, in.Data)
-	if err = errors.Join(err, f.Close()); err != nil {
+	_ = k.in.SetWriteDeadline(time.Now().Add(5 * time.Second)) // a command that never reads must not hold the call
+	if _, err := io.WriteString(k.in, in.Data); err != nil {
 		c.fail(http.StatusInternalServerError, "failed to write input: "+reasonOf(err))
 		return
 	}
@@ -431,17 +437,6 @@ func (c *call) sessionInput() {
 		d.append(k, append(bytes.Clone(outMarker), in.Data...))
 	}
 	c.empty(http.StatusNoContent)
-}
-
-// openPipe opens the command's input, which the shell makes a moment after the
-// command was accepted.
-func (d *daemon) openPipe(c *call, k *sessionCommand) (*os.File, error) {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(poll) {
-		f, err := os.OpenFile(d.jail.root()+k.dir+"/in.pipe", os.O_RDWR, 0)
-		if err == nil || c.r.Context().Err() != nil || time.Now().After(deadline) {
-			return f, err
-		}
-	}
 }
 
 func (d *daemon) append(k *sessionCommand, data []byte) {
@@ -576,13 +571,15 @@ func (c *call) followLog(d *daemon, k *sessionCommand, file string) {
 	}
 }
 
-// accept turns the call into a websocket, echoing a subprotocol with a version;
-// nil when it could not, which is answered.
+// accept turns the call into a websocket, echoing one of the subprotocols that
+// were offered, the version first; nil when it could not, which is answered.
 func (c *call) accept() *websocket.Conn {
 	opts := &websocket.AcceptOptions{InsecureSkipVerify: true}
-	for _, p := range subprotocols(c.r) {
-		if strings.HasPrefix(p, "X-Daytona-SDK-Version~") {
-			opts.Subprotocols = []string{p}
+	offered := subprotocols(c.r)
+	for _, prefix := range []string{"X-Daytona-SDK-Version~", "X-Daytona-Pty-Exit-Control", "X-Daytona-"} {
+		i := slices.IndexFunc(offered, func(p string) bool { return strings.HasPrefix(p, prefix) })
+		if i >= 0 && opts.Subprotocols == nil {
+			opts.Subprotocols = []string{offered[i]}
 		}
 	}
 	ws, err := websocket.Accept(c.w, c.r, opts)

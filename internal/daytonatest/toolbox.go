@@ -38,7 +38,14 @@ func newDaemon(sb *sandbox) *daemon {
 }
 
 // ended releases what waits for the daemon, after its processes were killed.
-func (d *daemon) ended() { close(d.gone) }
+func (d *daemon) ended() {
+	close(d.gone)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.sessions {
+		s.closeInputs()
+	}
+}
 
 // environ is the daemon's own environment with more on top.
 func (d *daemon) environ(more map[string]string) []string {
@@ -106,7 +113,8 @@ func (c *call) enterToolbox() (func(), bool) {
 	s.mu.Unlock()
 	bearer := strings.TrimPrefix(c.r.Header.Get("Authorization"), "Bearer ")
 	// A standard preview token of any port opens the toolbox.
-	if sb == nil || !c.hasKey() && (token == "" || c.r.Header.Get("X-Daytona-Preview-Token") != token && bearer != token) {
+	given := []string{bearer, c.r.Header.Get("X-Daytona-Preview-Token"), c.query("DAYTONA_SANDBOX_AUTH_KEY")}
+	if sb == nil || !c.hasKey() && (token == "" || !slices.Contains(given, token)) {
 		c.unauthorized()
 		return nil, false
 	}
