@@ -544,6 +544,14 @@ func hostileStage(name string) {
 	switch name {
 	case "fork-bomb":
 		forkBomb()
+	case "pretend":
+		// A name that, read carelessly, says that there is no parent, and the
+		// command line of another exec's supervisor.
+		path := fmt.Sprintf("/tmp/%d) S 0 0 0", os.Getpid()%1000)
+		fatal(os.Symlink("/hostile", path))
+		fatal(unix.Exec(path, shim.ExecArgs("target"), []string{stageEnv + "=pause"}))
+	case "pause":
+		time.Sleep(time.Hour)
 	}
 }
 

@@ -274,15 +274,15 @@ func TestPretendersAreNotSupervisors(t *testing.T) {
 	b, c := startBox(t, boxOptions{})
 	m := marker(t)
 	// The shim itself as the workload's child, waiting for frames that never come,
-	// with the id of another exec; and a shell of that name, in the place of an
-	// orphan, whose tree must not be spared or counted.
+	// with the id of another exec; and a program with that command line whose own
+	// name looks like the rest of a status without a parent.
 	x, out, _ := b.exec("liar", "", `sleep 1000 | /.sbx/shim exec target & sleep 1000 | /.sbx/shim files target &
-		(exec -a x true) 2>/dev/null; echo up; sleep `+m)
+		`+stageEnv+`=pretend /hostile & echo up; sleep `+m)
 	out.waitFor(t, "up")
 	y, out2, _ := b.exec("target", "app", `echo up; sleep `+m)
 	out2.waitFor(t, "up")
 	require.Eventually(t, func() bool {
-		return len(b.inside("shim\x00exec\x00target")) == 2 && len(b.inside("files\x00target")) == 1
+		return len(b.inside("shim\x00exec\x00target")) == 3 && len(b.inside("files\x00target")) == 1
 	}, 5*time.Second, 5*time.Millisecond)
 	ids, err := c.Execs(soon(t))
 	require.NoError(t, err)
@@ -291,7 +291,7 @@ func TestPretendersAreNotSupervisors(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, k.Execs, "a pretender was taken for a supervisor")
 	assert.True(t, wait(t, y).Lost)
-	assert.Len(t, b.inside("shim\x00exec\x00target"), 1, "the liar's child is the liar's")
+	assert.Len(t, b.inside("shim\x00exec\x00target"), 2, "the liar's child is the liar's")
 	// An exec that is kept does not keep pretenders of its name in other trees.
 	k, err = c.KillAllExcept(soon(t), []string{"target"})
 	require.NoError(t, err)

@@ -31,6 +31,13 @@ const (
 // group given, it is the only one; else the user's own and those that list the
 // user. ENOENT: a name is not known.
 func lookUp(spec string) (account, *stepError) {
+	return resolve(spec, lines(passwdFile), lines(groupFile))
+}
+
+// lineSource calls each for every line of a file until it returns false.
+type lineSource func(each func([]byte) bool) error
+
+func resolve(spec string, passwd, groups lineSource) (account, *stepError) {
 	a := account{home: "/"}
 	user, group := []byte(spec), []byte(nil)
 	explicit := false
@@ -49,7 +56,7 @@ func lookUp(spec string) (account, *stepError) {
 	id, numeric := number(user)
 	var name []byte
 	found := false
-	err := lines(passwdFile, func(line []byte) bool {
+	err := passwd(func(line []byte) bool {
 		f := bytes.Split(line, []byte{':'})
 		if len(f) < 7 {
 			return true
@@ -85,7 +92,7 @@ func lookUp(spec string) (account, *stepError) {
 		return a, nil
 	}
 	known := false
-	err = lines(groupFile, func(line []byte) bool {
+	err = groups(func(line []byte) bool {
 		f := bytes.Split(line, []byte{':'})
 		if len(f) < 4 {
 			return true
@@ -132,28 +139,34 @@ func number(b []byte) (uint32, bool) {
 	return uint32(n), n <= maxAccountID
 }
 
-// lines calls each for every line of a regular file until it returns false. A file
-// that is not there has none.
-func lines(path string, each func([]byte) bool) error {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err == unix.ENOENT || err == unix.ENOTDIR {
-		return nil
+// lines reads a regular file. One that is not there has no lines.
+func lines(path string) lineSource {
+	return func(each func([]byte) bool) error {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+		if err == unix.ENOENT || err == unix.ENOTDIR {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return err
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return unix.EINVAL
+		}
+		return split(func(b []byte) (int, error) { return unix.Read(fd, b) }, make([]byte, maxLineSize), each)
 	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return unix.EINVAL
-	}
-	buf := make([]byte, maxLineSize)
+}
+
+// split cuts what read returns, up to a zero count, into lines; one that does not
+// fit into buf is passed over.
+func split(read func([]byte) (int, error), buf []byte, each func([]byte) bool) error {
 	have, skip := 0, false
 	for {
-		n, err := unix.Read(fd, buf[have:])
+		n, err := read(buf[have:])
 		if err == unix.EINTR {
 			continue
 		}
@@ -178,7 +191,7 @@ func lines(path string, each func([]byte) bool) error {
 			}
 			skip, rest = false, rest[i+1:]
 		}
-		if len(rest) == len(buf) {
+		if skip || len(rest) == len(buf) {
 			skip, rest = true, nil
 		}
 		have = copy(buf, rest)
