@@ -140,8 +140,9 @@ func (a *app) diagnose(ctx context.Context) diagnosis {
 			add(c)
 		}
 	}
-	c, desc := localCheck(cfg.Config)
+	c, desc := localCheck(ctx, cfg.Config)
 	add(c)
+	add(dockerCheck(ctx, cfg.Config))
 	d.Local = desc
 	for _, c := range d.Checks {
 		if c.Status == statusFail {
@@ -202,12 +203,12 @@ func rootChecks(cfg config.Loaded) []check {
 }
 
 // localCheck constructs the local provider, which probes for real.
-func localCheck(c config.Config) (check, *provider.Description) {
+func localCheck(ctx context.Context, c config.Config) (check, *provider.Description) {
 	b, err := findProvider(c, "local")
 	if err != nil {
 		return check{localCheckName, statusFail, err.Error(), nil}, nil
 	}
-	p, err := b.make(c, providerFlags{})
+	p, err := b.make(ctx, c, providerFlags{})
 	if err != nil {
 		return check{localCheckName, statusFail, err.Error(), localFix()}, nil
 	}

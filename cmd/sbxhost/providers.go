@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sbxhost/sbxhost/builtin/docker"
 	"github.com/sbxhost/sbxhost/builtin/local"
 	"github.com/sbxhost/sbxhost/host"
 	"github.com/sbxhost/sbxhost/internal/config"
@@ -19,7 +20,7 @@ import (
 // are part of this module.
 type builtin struct {
 	name string
-	make func(config.Config, providerFlags) (provider.Provider, error)
+	make func(context.Context, config.Config, providerFlags) (provider.Provider, error)
 }
 
 // known is a provider that --provider can name: a built-in, or a configured
@@ -36,9 +37,24 @@ type providerFlags struct {
 // builtins lists the providers, the default first.
 func builtins() []builtin {
 	return []builtin{
-		{"local", func(c config.Config, f providerFlags) (provider.Provider, error) {
+		{"local", func(_ context.Context, c config.Config, f providerFlags) (provider.Provider, error) {
 			return local.New(localOptions(c.Local, f))
 		}},
+		{"docker", func(ctx context.Context, c config.Config, _ providerFlags) (provider.Provider, error) {
+			return docker.New(ctx, dockerOptions(c.Docker))
+		}},
+	}
+}
+
+func dockerOptions(c config.Docker) docker.Options {
+	return docker.Options{
+		Host:           c.Host,
+		Context:        c.Context,
+		Image:          c.Image,
+		Pull:           docker.PullPolicy(c.Pull),
+		PIDs:           c.PIDs,
+		ShimPath:       c.ShimPath,
+		AllowEngineEnv: c.AllowEngineEnv,
 	}
 }
 
@@ -120,7 +136,7 @@ func (a *app) newHost(ctx context.Context, cfg config.Loaded, name string, f pro
 		}
 		p, register = loaded, func(h *host.Host) error { return h.RegisterPlugin(k.name, loaded) }
 	} else {
-		if p, err = k.make(cfg.Config, f); err != nil {
+		if p, err = k.make(ctx, cfg.Config, f); err != nil {
 			return nil, nil, err
 		}
 		register = func(h *host.Host) error { return h.RegisterTrusted(k.name, p) }

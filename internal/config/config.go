@@ -24,6 +24,7 @@ type Config struct {
 	// Relative ones are relative to the file.
 	HostPathRoots []string `json:"hostPathRoots"`
 	Local         Local    `json:"local"`
+	Docker        Docker   `json:"docker"`
 	Redact        Redact   `json:"redact"`
 	Limits        Limits   `json:"limits"`
 	Log           Log      `json:"log"`
@@ -97,6 +98,31 @@ type Local struct {
 	KillLeftovers *bool `json:"killLeftovers"`
 }
 
+// Docker configures the docker provider.
+type Docker struct {
+	// Host is the engine's address; "" is the one that the docker command would
+	// use.
+	Host string `json:"host"`
+	// Context names a context of the docker command; it excludes Host.
+	Context string `json:"context"`
+	// Image is for manifests that name none; "" refuses those.
+	Image string `json:"image"`
+	// Pull says when images are pulled: missing, always or never; "" is missing.
+	Pull string `json:"pull"`
+	// PIDs limits processes and threads where a manifest does not; 0 is the
+	// default, 512.
+	PIDs int64 `json:"pids"`
+	// ShimPath is a supervisor for an engine's architecture that none is embedded
+	// for. A relative one is relative to the file.
+	ShimPath string `json:"shimPath"`
+	// AllowEngineEnv allows such an engine to go without: values then pass
+	// through the engine, and commands are killed as far as possible.
+	AllowEngineEnv bool `json:"allowEngineEnv"`
+}
+
+// PullPolicies are the values Docker.Pull takes.
+var PullPolicies = []string{"missing", "always", "never"}
+
 // Redact configures redaction.
 type Redact struct {
 	// MinLength is the shortest value that is redacted; 0 is the default, 8.
@@ -164,6 +190,10 @@ func (c Config) validate(at func(pointer string) Position) error {
 		return fail("/log/level", "must be one of %v", LogLevels)
 	case c.Log.Format != "" && !slices.Contains(LogFormats, c.Log.Format):
 		return fail("/log/format", "must be one of %v", LogFormats)
+	case c.Docker.Pull != "" && !slices.Contains(PullPolicies, c.Docker.Pull):
+		return fail("/docker/pull", "must be one of %v", PullPolicies)
+	case c.Docker.Host != "" && c.Docker.Context != "":
+		return fail("/docker/context", "excludes host: a context has its own")
 	case c.Redact.MinLength != 0 && (c.Redact.MinLength < 4 || c.Redact.MinLength > 64):
 		return fail("/redact/minLength", "must be between 4 and 64")
 	}
@@ -171,7 +201,7 @@ func (c Config) validate(at func(pointer string) Position) error {
 		"/limits/live": int64(c.Limits.Live), "/limits/pending": int64(c.Limits.Pending),
 		"/limits/execs": int64(c.Limits.Execs), "/limits/requestSecrets": int64(c.Limits.RequestSecrets),
 		"/limits/execTimeout": int64(c.Limits.ExecTimeout), "/limits/maxOutput": c.Limits.MaxOutput,
-		"/redact/idle": int64(c.Redact.Idle), "/local/pids": c.Local.PIDs,
+		"/redact/idle": int64(c.Redact.Idle), "/local/pids": c.Local.PIDs, "/docker/pids": c.Docker.PIDs,
 	} {
 		if n < 0 {
 			return fail(pointer, "must not be negative")
@@ -194,7 +224,7 @@ func (c *Config) resolve(dir string) {
 	for i, p := range c.Local.ReadOnlyPaths {
 		c.Local.ReadOnlyPaths[i] = abs(p)
 	}
-	c.Local.StateDir = abs(c.Local.StateDir)
+	c.Local.StateDir, c.Docker.ShimPath = abs(c.Local.StateDir), abs(c.Docker.ShimPath)
 	for name, p := range c.Plugins {
 		p.Path = abs(p.Path)
 		c.Plugins[name] = p

@@ -1,0 +1,351 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/sbxhost/sbxhost/provider"
+)
+
+// What a failed create made is removed, or remembered and removed later.
+func TestFailedCreateIsCleanedUp(t *testing.T) {
+	t.Parallel()
+	t.Run("JU-19 the start fails and repeats the value", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.engine.failBefore("ContainerStart", once(1, w.echo()))
+		_, err := w.make(protected())
+		w.masked(err)
+		assert.Empty(t, w.sandboxes())
+		assert.Empty(t, w.volumes())
+	})
+	t.Run("JU-28 removing the volume fails once", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.engine.failBefore("ContainerStart", once(1, w.echo()))
+		// Both the provider's own clean-up and the host's after it.
+		w.engine.failBefore("VolumeRemove", once(2, w.echo()))
+		_, err := w.make(protected())
+		w.masked(err)
+		left := w.sandboxes()
+		require.Len(t, left, 1)
+		s := w.create(protected())
+		assert.Equal(t, []string{s.Info().Sandbox}, w.sandboxes(), "the next create tries again")
+		assert.Equal(t, []string{s.Info().Sandbox}, w.volumes())
+	})
+	t.Run("JU-30 PY-31 removing the container fails once", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.engine.failBefore("ContainerStart", once(1, w.echo()))
+		w.engine.failBefore("ContainerRemove", once(2, w.echo()))
+		_, err := w.make(ordinary())
+		require.Error(t, err)
+		assert.ErrorContains(t, err, "cannot do it", "an ordinary session keeps the engine's text")
+		require.Len(t, w.sandboxes(), 1)
+		s := w.create(ordinary())
+		assert.Equal(t, []string{s.Info().Sandbox}, w.sandboxes())
+		require.NoError(t, s.Close(t.Context()))
+		assert.Empty(t, w.volumes())
+	})
+	t.Run("JU-33 PY-34 everything fails", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		for _, m := range []string{"ContainerStart", "ContainerRemove", "VolumeRemove"} {
+			w.engine.failBefore(m, func(string) error { return w.echo() })
+		}
+		_, err := w.make(protected())
+		left := w.sandboxes()
+		require.Len(t, left, 1)
+		w.masked(err, left[0])
+		w.engine.heal()
+		_, err = w.Reconcile(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, w.sandboxes())
+		assert.Empty(t, w.volumes())
+	})
+	t.Run("JU-50 an image that cannot be pulled", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		m := ordinary()
+		m.Image = "sbxhost-test:missing"
+		_, err := w.make(m)
+		require.Error(t, err)
+		assert.ErrorContains(t, err, "sbxhost-test:missing")
+		assert.ErrorIs(t, err, provider.ErrNotFound)
+		assert.Empty(t, w.sandboxes())
+	})
+	t.Run("PY-17 the source is unset: refused before the image is looked up", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		delete(w.source.values, "HOST_TOKEN")
+		w.engine.reset()
+		_, err := w.make(protected())
+		assert.ErrorIs(t, err, provider.ErrNotGranted)
+		assert.Zero(t, w.engine.asked("ImageInspect", "ContainerCreate", "VolumeCreate"))
+	})
+}
+
+// An answer that got lost is settled by looking: one sandbox, adopted or removed.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"ContainerCreate", "ContainerStart", "VolumeCreate"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.engine.failAfter(method, once(1, errBroken))
+			_, err := w.make(ordinary())
+			require.Error(t, err)
+			assert.ErrorIs(t, err, provider.ErrUnavailable)
+			assert.Empty(t, w.sandboxes())
+			assert.Empty(t, w.volumes())
+		})
+	}
+	t.Run("of every removal", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		s := w.create(ordinary())
+		w.engine.failAfter("ContainerRemove", once(1, errBroken))
+		require.Error(t, s.Close(t.Context()))
+		w.engine.failAfter("VolumeRemove", once(1, errBroken))
+		require.Error(t, s.Close(t.Context()))
+		require.NoError(t, s.Close(t.Context()))
+		assert.Empty(t, w.sandboxes())
+	})
+}
+
+// Closing converges, however often a part of it fails.
+func TestCloseConverges(t *testing.T) {
+	t.Parallel()
+	t.Run("JU-40 removal fails twice", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		s := w.create(protected())
+		w.engine.failBefore("ContainerRemove", once(2, w.echo()))
+		for range 2 {
+			w.masked(s.Close(t.Context()), s.Info().Sandbox)
+		}
+		require.NoError(t, s.Close(t.Context()))
+		assert.Empty(t, w.sandboxes())
+		assert.Empty(t, w.volumes())
+	})
+	t.Run("JU-41 PY-33 removing the volume fails", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		s := w.create(protected())
+		w.engine.failBefore("VolumeRemove", once(1, w.echo()))
+		w.masked(s.Close(t.Context()), s.Info().Sandbox)
+		_, err := api(t).ContainerInspect(t.Context(), s.Info().Sandbox)
+		assert.Error(t, err, "the container is gone")
+		assert.Len(t, w.sandboxes(), 1, "what is left is still listed")
+		require.NoError(t, s.Close(t.Context()))
+		assert.Empty(t, w.sandboxes())
+		assert.Empty(t, w.volumes())
+	})
+	t.Run("JU-42 PY-32 somebody removed it", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		s := w.create(protected())
+		name := s.Info().Sandbox
+		require.NoError(t, api(t).ContainerRemove(t.Context(), name, container.RemoveOptions{Force: true}))
+		require.NoError(t, api(t).VolumeRemove(t.Context(), name, false))
+		require.NoError(t, s.Close(t.Context()))
+		require.NoError(t, s.Close(t.Context()))
+	})
+	t.Run("PY-38 a replacement's volume cannot be removed at first", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		m := protected()
+		s := w.create(m)
+		s2, err := w.resume(w.state(s), m)
+		require.NoError(t, err)
+		for n := 1; n <= 2; n++ {
+			w.engine.failBefore("VolumeRemove", once(1, w.echo()))
+			w.masked(s2.Close(t.Context()), s2.Info().Sandbox)
+			assert.NotEmpty(t, w.sandboxes())
+		}
+		w.engine.heal()
+		require.NoError(t, s2.Close(t.Context()))
+		assert.Empty(t, w.sandboxes())
+		assert.Empty(t, w.volumes())
+	})
+}
+
+// What is named and labelled almost like ours is never touched.
+func TestForeignThingsAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	cli := api(t)
+	good := request()
+	without := func(label string) map[string]string {
+		m := map[string]string{}
+		for k, v := range good.Labels {
+			if k != label {
+				m[k] = v
+			}
+		}
+		m["sbxhost.docker.kind"] = "sandbox"
+		return m
+	}
+	foreign := map[string]map[string]string{
+		"no labels":              nil,
+		"no attempt":             without(provider.LabelAttempt),
+		"no owner":               without(provider.LabelOwner),
+		"no kind of ours":        func() map[string]string { m := without(""); delete(m, "sbxhost.docker.kind"); return m }(),
+		"another session's name": func() map[string]string { m := without(""); m[provider.LabelSession] = randomHex(16); return m }(),
+	}
+	for what, labels := range foreign {
+		t.Run(what, func(t *testing.T) {
+			req := request()
+			if labels != nil && labels[provider.LabelSession] == good.SessionID {
+				labels[provider.LabelSession] = req.SessionID
+			}
+			made, err := cli.ContainerCreate(t.Context(), &container.Config{Image: busyboxImage(t), Cmd: []string{"sleep", "300"}, Labels: labels},
+				&container.HostConfig{NetworkMode: "none"}, nil, nil, req.Name)
+			require.NoError(t, err)
+			defer func() {
+				require.NoError(t, cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, container.RemoveOptions{Force: true}))
+			}()
+			_, err = p.Open(t.Context(), provider.Ref{ID: req.Name})
+			assert.ErrorIs(t, err, provider.ErrNotFound)
+			err = p.Destroy(t.Context(), provider.Ref{ID: req.Name})
+			wantProblem(t, err, provider.PermissionDenied, "does not carry our labels")
+			_, err = p.Create(t.Context(), req)
+			wantProblem(t, err, provider.AlreadyExists, "not ours")
+			list, err := p.List(t.Context(), provider.Query{})
+			require.NoError(t, err)
+			for _, r := range list {
+				assert.NotEqual(t, req.Name, r.Name)
+			}
+			_, err = cli.ContainerInspect(t.Context(), made.ID)
+			assert.NoError(t, err, "it was removed")
+			_, err = cli.VolumeInspect(t.Context(), req.Name)
+			assert.Error(t, err, "a volume is left")
+		})
+	}
+	t.Run("a volume", func(t *testing.T) {
+		req := request()
+		_, err := cli.VolumeCreate(t.Context(), volume.CreateOptions{Name: req.Name, Labels: map[string]string{provider.LabelSession: req.SessionID}})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, cli.VolumeRemove(context.WithoutCancel(t.Context()), req.Name, false)) }()
+		_, err = p.Create(t.Context(), req)
+		wantProblem(t, err, provider.Conflict, "volume", "not ours")
+		require.NoError(t, p.Destroy(t.Context(), provider.Ref{ID: req.Name}))
+		_, err = cli.VolumeInspect(t.Context(), req.Name)
+		assert.NoError(t, err, "it was removed")
+	})
+	t.Run("a name that begins like a container's id", func(t *testing.T) {
+		sb := create(t, p)
+		info, err := cli.ContainerInspect(t.Context(), sb.Ref().ID)
+		require.NoError(t, err)
+		require.NoError(t, p.Destroy(t.Context(), provider.Ref{ID: info.ID}))
+		require.NoError(t, p.Destroy(t.Context(), provider.Ref{ID: info.ID[:12]}))
+		_, err = p.Open(t.Context(), provider.Ref{ID: info.ID})
+		assert.ErrorIs(t, err, provider.ErrNotFound)
+		_, err = sb.Status(t.Context())
+		assert.NoError(t, err)
+	})
+	t.Run("a container that uses our volume", func(t *testing.T) {
+		sb, err := p.Create(t.Context(), request())
+		require.NoError(t, err)
+		name := sb.Ref().ID
+		made, err := cli.ContainerCreate(t.Context(), &container.Config{Image: busyboxImage(t), Cmd: []string{"sleep", "300"}},
+			&container.HostConfig{NetworkMode: "none", Binds: []string{name + ":/data"}}, nil, nil, "")
+		require.NoError(t, err)
+		require.NoError(t, p.Destroy(t.Context(), provider.Ref{ID: name}))
+		_, err = cli.ContainerInspect(t.Context(), made.ID)
+		assert.NoError(t, err)
+		require.NoError(t, cli.ContainerRemove(t.Context(), made.ID, container.RemoveOptions{Force: true}))
+		destroy(t, p, provider.Ref{ID: name})
+		_, err = cli.VolumeInspect(t.Context(), name)
+		assert.Error(t, err)
+	})
+}
+
+// A supervisor's volume that somebody changed starts nothing.
+func TestChangedSupervisorStartsNothing(t *testing.T) {
+	shim := t.TempDir() + "/shim"
+	b := slurp(t, selfShim(t))
+	writeFile(t, shim, b+"\x00another build")
+	p := newProvider(t, func(x *optionsType) { x.ShimPath = shim })
+	sb := create(t, p) // its volume is there now
+	cli := api(t)
+	info, err := cli.ContainerInspect(t.Context(), sb.Ref().ID)
+	require.NoError(t, err)
+	var vol string
+	for _, m := range info.Mounts {
+		if m.Destination == "/.sbx" {
+			vol = m.Name
+			assert.False(t, m.RW, "the supervisor can be written to from inside")
+		}
+	}
+	require.NotEmpty(t, vol)
+	t.Cleanup(func() {
+		ctx := context.Background()
+		destroy(t, p, sb.Ref())
+		require.NoError(t, cli.ContainerRemove(ctx, vol, container.RemoveOptions{Force: true}))
+		require.NoError(t, cli.VolumeRemove(ctx, vol, false))
+	})
+	for what, content := range map[string]string{"another program": strings.Repeat("x", len(b)+14), "one byte less at its end, another there": b + "\x00another buil\x01"} {
+		putFile(t, vol, "/.sbx", "shim", content, 0o111)
+		req := request()
+		_, err := p.Create(t.Context(), req)
+		wantProblem(t, err, provider.FailedPrecondition, "somebody changed it", "docker volume rm "+vol)
+		_, ierr := cli.ContainerInspect(t.Context(), req.Name)
+		require.Error(t, ierr, what)
+	}
+	putFile(t, vol, "/.sbx", "shim", b+"\x00another build", 0o4111)
+	_, err = p.Create(t.Context(), request())
+	wantProblem(t, err, provider.FailedPrecondition)
+	putFile(t, vol, "/.sbx", "shim", b+"\x00another build", 0o111)
+	create(t, p)
+
+	// What an interrupted first time left is completed.
+	putFile(t, vol, "/.sbx", "shim", b, 0o111)
+	fresh := newProvider(t, func(x *optionsType) { x.ShimPath = shim })
+	create(t, fresh)
+}
+
+// An error of an engine that says what is full, and how to go on.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, method := range []string{"VolumeCreate", "ContainerCreate", "ContainerStart"} {
+		w.engine.failBefore(method, once(1, errors.New("Error response from daemon: mkdir /var/lib/docker/x: no space left on device")))
+		_, err := w.make(ordinary())
+		require.Error(t, err)
+		assert.ErrorIs(t, err, provider.ErrResourceExhausted, method)
+		assert.ErrorContains(t, err, "disk is full")
+		assert.ErrorContains(t, err, "docker system df")
+		w.engine.heal()
+	}
+	w.engine.failBefore("ContainerStart", once(1, errors.New("driver failed programming external connectivity: Bind for 127.0.0.1:80 failed: port is already allocated")))
+	_, err := w.make(ordinary())
+	assert.ErrorIs(t, err, provider.ErrResourceExhausted)
+	assert.ErrorContains(t, err, "taken")
+	assert.Empty(t, w.sandboxes())
+	assert.Empty(t, w.volumes())
+}
+
+// JU-48: a path grant is mounted as it says, and file access stays in the root.
+func TestPathGrants_JU48(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	dir := t.TempDir()
+	writeFile(t, dir+"/f", "from the host")
+	require.NoError(t, chmodUp(dir))
+	sb := create(t, p, func(r *provider.CreateRequest) {
+		r.Mounts = []provider.PathGrant{{Path: "/grant,ro=\"x\"", HostPath: dir, ReadOnly: true}, {Path: "/open", HostPath: dir}}
+	})
+	got := run(t, sb, shell(`cat '/grant,ro="x"/f'; touch '/grant,ro="x"/g' 2>/dev/null || echo " refused"; echo written > /open/h`))
+	assert.Equal(t, "from the host refused\n", got.stdout)
+	assert.Equal(t, "written\n", slurp(t, dir+"/h"))
+	_, err := sb.Files().Stat(t.Context(), "../open/f")
+	assert.ErrorIs(t, err, provider.ErrPermissionDenied)
+}

@@ -1,0 +1,283 @@
+package docker_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/sbxhost/sbxhost/internal/leaktest"
+	"github.com/sbxhost/sbxhost/provider"
+	"github.com/sbxhost/sbxhost/secret"
+)
+
+func canaryEnv(list []leaktest.Canary) (secret.Env, []string) {
+	values := map[string]secret.Value{}
+	for _, c := range list {
+		values["CANARY_"+c.Name] = secret.FromString(c.Value())
+	}
+	env := secret.NewEnv(values)
+	return env, env.Names()
+}
+
+func protect(names []string, tr provider.Transport) func(*provider.CreateRequest) {
+	return func(r *provider.CreateRequest) {
+		r.Transport, r.ProtectedNames = tr, names
+		r.Labels[provider.LabelProtected] = "1"
+	}
+}
+
+// With the exec transport a value is in the environment of its command, byte for
+// byte, and nowhere else: not in what the API shows of container, execs and image,
+// not in the engine's files while the sandbox lives or after, not in the first
+// process's environment, not in events, in a committed image, in arguments, or in
+// the environment of any process that is not the command.
+func TestExecTransportLeavesNothing(t *testing.T) {
+	p := newProvider(t)
+	canaries := leaktest.Canaries(t)
+	env, names := canaryEnv(canaries)
+	o := observe(t)
+	req := request(protect(names, provider.TransportExec))
+	sb, err := p.Create(t.Context(), req)
+	require.NoError(t, err)
+	t.Cleanup(func() { destroy(t, p, sb.Ref()) })
+
+	const mark = "sbxhost-leak-workload"
+	literal := map[string]string{"LEAK_WORKLOAD": mark}
+	script := `: ` + mark + `; for n in ` + strings.Join(names, " ") + `; do eval "printf '%s' \"\$$n\" | base64 -w0; echo"; done; sleep 1; :`
+	for _, tty := range []bool{false, true} {
+		r := provider.ExecRequest{Shell: script, Protected: env, Env: literal, TTY: tty, Cols: 80, Rows: 24}
+		if tty {
+			r.Stdin = provider.StdinLive
+		}
+		got := run(t, sb, r)
+		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(got.stdout, "\r\n", "\n")), "\n")
+		require.Len(t, lines, len(names), "terminal: %v", tty)
+		for i, n := range names {
+			want, _ := env.Get(n)
+			b, err := base64.StdEncoding.DecodeString(lines[i])
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(want.Reveal(), b), "%s arrived changed (terminal: %v)", n, tty)
+		}
+	}
+	// A terminal shows what the command prints and nothing of what it was given.
+	var c leaktest.Corpus
+	quiet := run(t, sb, provider.ExecRequest{Args: []string{"true", mark}, Protected: env, Env: literal, TTY: true, Cols: 80, Rows: 24, Stdin: provider.StdinLive})
+	c.Add("what a terminal showed", []byte(quiet.stdout+"."))
+
+	// One that goes on while everything is looked at.
+	var out bytes.Buffer
+	proc, err := sb.Exec(t.Context(), provider.ExecRequest{ID: "long", Shell: `: ` + mark + `; sleep 300; :`, Protected: env, Env: literal, Stdout: &out, Stderr: &out})
+	require.NoError(t, err)
+	require.NoError(t, sb.Files().Write(t.Context(), "f", strings.NewReader("x"), provider.WriteOptions{}))
+	_, err = sb.Files().List(t.Context(), ".")
+	require.NoError(t, err)
+	var archive bytes.Buffer
+	require.NoError(t, sb.(provider.Archiver).Export(t.Context(), &archive))
+	c.Add("an exported archive", archive.Bytes())
+	run(t, sb, provider.ExecRequest{Shell: "env", Env: map[string]string{"LITERAL": "1"}})
+	inspectAll(t, &c, sb)
+	commit(t, &c, sb)
+	for _, dir := range dataDirs(t) {
+		c.AddTree("the engine's data", dir)
+	}
+	require.NoError(t, proc.Kill(t.Context(), 0))
+	require.NoError(t, p.Destroy(t.Context(), sb.Ref()))
+	for _, dir := range dataDirs(t) {
+		c.AddTree("the engine's data afterwards", dir)
+	}
+	o.end()
+	o.addTo(&c, mark)
+	leaktest.Scan(t, canaries, &c)
+	assert.Greater(t, o.Looks(), 10)
+
+	// The process table was seen: the command itself had the values.
+	seen := false
+	for _, pr := range o.Seen() {
+		seen = seen || strings.Contains(pr.Environ, mark) && strings.Contains(pr.Environ, canaries[0].Value())
+	}
+	assert.True(t, seen, "the command's own environment was never seen: a leak in a process would not be either")
+}
+
+// The control: a value that is put where it does not belong is found there, in each
+// of the places that the test above looks at.
+func TestExecTransportControl(t *testing.T) {
+	p := newProvider(t)
+	places := map[string]leaktest.Canary{}
+	for _, what := range []string{"label", "literal", "argument", "file"} {
+		places[what] = leaktest.Known(what, "control-"+what+"-"+randomHex(12))
+	}
+	o := observe(t)
+	sb := create(t, p, func(r *provider.CreateRequest) {
+		r.Labels["note"] = places["label"].Value()
+		r.Environment = map[string]string{"LITERAL": places["literal"].Value()}
+	})
+	// The engine's own exec, as one would use it without a supervisor.
+	dockerExec(t, sb, []string{"/bin/sh", "-c", "sleep 0.3; : " + places["argument"].Value()})
+	require.NoError(t, sb.Files().Write(t.Context(), "f", strings.NewReader(places["file"].Value()), provider.WriteOptions{}))
+	var c leaktest.Corpus
+	inspectAll(t, &c, sb)
+	commit(t, &c, sb)
+	for _, dir := range dataDirs(t) {
+		c.AddTree("the engine's data", dir)
+	}
+	o.end()
+	o.addTo(&c, "nothing is a workload here")
+	var list []leaktest.Canary
+	for _, can := range places {
+		list = append(list, can)
+	}
+	hits, err := leaktest.Find(list, &c)
+	require.NoError(t, err)
+	found := map[string]map[string]bool{}
+	for _, h := range hits {
+		if found[h.Canary] == nil {
+			found[h.Canary] = map[string]bool{}
+		}
+		where, _, _ := strings.Cut(h.Where, ":")
+		if strings.HasPrefix(where, "arguments of process") {
+			where = "arguments of a process"
+		}
+		found[h.Canary][where] = true
+	}
+	for what, wheres := range map[string][]string{
+		"label":    {"inspect of the container", "the engine's data", "inspect of a committed image", "an event, or a file of the runtime's"},
+		"literal":  {"inspect of the container", "the engine's data", "inspect of a committed image"},
+		"argument": {"an event, or a file of the runtime's", "arguments of a process"},
+		"file":     {"the engine's data"},
+	} {
+		for _, w := range wheres {
+			assert.True(t, found[what][w], "a %s was not found in %s", what, w)
+		}
+	}
+	assert.Positive(t, o.files, "no file of the runtime's was ever seen")
+}
+
+// With the create transport the values are in the container's environment, as
+// documented, and in the workload; no other command has them.
+func TestCreateTransport(t *testing.T) {
+	p := newProvider(t)
+	canaries := leaktest.Canaries(t)
+	env, names := canaryEnv(canaries)
+	sb := create(t, p, protect(names, provider.TransportCreate), func(r *provider.CreateRequest) { r.Protected = env })
+
+	// The workload has them, in this process and in one that opened the sandbox.
+	again, err := newProvider(t).Open(t.Context(), sb.Ref())
+	require.NoError(t, err)
+	for _, s := range []provider.Sandbox{sb, again} {
+		for _, n := range names {
+			want, _ := env.Get(n)
+			got := run(t, s, shell(`printf %s "$`+n+`"`))
+			assert.True(t, bytes.Equal(want.Reveal(), []byte(got.stdout)), "%s arrived changed", n)
+		}
+	}
+	// The record has them: this is what the exposure says.
+	var record leaktest.Corpus
+	inspectAll(t, &record, sb)
+	hits, err := leaktest.Find(canaries, &record)
+	require.NoError(t, err)
+	assert.NotEmpty(t, hits)
+	var exposure string
+	for _, tr := range p.Describe().Transports {
+		if tr.Transport == provider.TransportCreate {
+			exposure = tr.Exposure
+		}
+	}
+	assert.Contains(t, exposure, "engine's API")
+
+	// Nothing that is not the workload has them: not the first process, not the
+	// supervisors of commands and file operations.
+	o := observe(t)
+	require.NoError(t, sb.Files().Write(t.Context(), "f", strings.NewReader("x"), provider.WriteOptions{}))
+	const mark = "sbxhost-create-workload"
+	run(t, sb, shell(`: `+mark+`; sleep 0.5; :`))
+	var first leaktest.Corpus
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(initPID(t, sb.Ref().ID)) + "/environ")
+	require.NoError(t, err)
+	first.Add("environment of the container's first process", append(b, '.'))
+	o.end()
+	supervisors := 0
+	for _, pr := range o.Seen() {
+		if strings.HasPrefix(pr.Args, "/.sbx/shim\x00") {
+			supervisors++
+			first.Add("environment of "+strings.ReplaceAll(pr.Args, "\x00", " "), []byte(pr.Environ+"."))
+		}
+		first.Add("arguments", []byte(pr.Args+"."))
+	}
+	assert.Positive(t, supervisors, "no supervisor was seen")
+	leaktest.Scan(t, canaries, &first)
+}
+
+// An entry without "=" in an exec's environment removes the variable: that is how
+// supervisors are kept free of a container's environment. Pinned on the engine.
+func TestEngineUnsetsVariables(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	sb := create(t, p, func(r *provider.CreateRequest) { r.Environment = map[string]string{"LITERAL": "there"} })
+	assert.Contains(t, dockerExec(t, sb, []string{"/bin/env"}), "LITERAL=there")
+	assert.NotContains(t, dockerExec(t, sb, []string{"/bin/env"}, "LITERAL"), "LITERAL")
+}
+
+// JU-44: what runs as root to help has the same fixed environment whatever image,
+// manifest and session say of PATH and the loader.
+func TestHelperEnvironmentIsFixed_JU44_JU29(t *testing.T) {
+	hostile := importImage(t, "hostile-env", []string{"ENV PATH=/hostile/image", "ENV LD_PRELOAD=/hostile/image.so", "ENV HOME=/hostile/home", "ENV GODEBUG=hostile=1", "USER alice"}, func() []file {
+		path := mustLook(t, "busybox")
+		return append(accounts(), file{name: "bin/busybox", content: slurp(t, path)}, file{name: "bin/sh", link: "busybox"}, file{name: "bin/sleep", link: "busybox"})
+	})
+	p := newProvider(t)
+	for i, user := range []string{"", "0", "0:0", "root:root", "alice"} {
+		t.Run(fmt.Sprint("JU-29 ", i, " user ", user), func(t *testing.T) {
+			env, names := canaryEnv(nil)
+			_ = env
+			values := map[string]secret.Value{"PATH": secret.FromString("/hostile/session")}
+			names = append(names, "PATH")
+			sb := create(t, p, protect(names, provider.TransportCreate), func(r *provider.CreateRequest) {
+				r.Image, r.User = hostile, user
+				r.Protected = secret.NewEnv(values)
+				r.Environment = map[string]string{"LD_AUDIT": "/hostile/literal.so"}
+			})
+			o := observe(t)
+			_, err := sb.Files().List(t.Context(), ".")
+			require.NoError(t, err)
+			got := run(t, sb, provider.ExecRequest{Args: []string{"/bin/sh", "-c", `/bin/sleep 0.2; echo "$PATH"`}})
+			assert.Equal(t, "/hostile/session\n", got.stdout, "the workload has its own")
+			o.end()
+			n := 0
+			for _, pr := range o.Seen() {
+				if strings.HasPrefix(pr.Args, "/.sbx/shim\x00") && pr.Environ != "" {
+					n++
+					assert.NotContains(t, pr.Environ, "hostile", pr.Args)
+					assert.NotContains(t, pr.Environ, "LD_", pr.Args)
+				}
+			}
+			assert.Positive(t, n)
+		})
+	}
+}
+
+func dockerExec(t testing.TB, sb provider.Sandbox, cmd []string, env ...string) string {
+	t.Helper()
+	cli := api(t)
+	e, err := cli.ContainerExecCreate(t.Context(), sb.Ref().ID, execOptions(cmd, env))
+	require.NoError(t, err)
+	h, err := cli.ContainerExecAttach(t.Context(), e.ID, execAttach)
+	require.NoError(t, err)
+	defer h.Close()
+	var out bytes.Buffer
+	done := make(chan struct{})
+	go func() { _, _ = out.ReadFrom(h.Reader); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the engine's exec does not end")
+	}
+	return out.String()
+}
