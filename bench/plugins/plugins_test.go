@@ -143,8 +143,9 @@ func BenchmarkIsolation(b *testing.B) {
 }
 
 // BenchmarkCreate is a create request of 1 KiB and a reply of that size through
-// the Go kit, metered, in a reused instance (the work of kit and codec) and from
-// the snapshot (what a plugin's call costs in all).
+// the Go kit, metered, in a reused instance (the work of kit and codec), from
+// the snapshot (what a plugin's call costs in all), and in an ordinary instance
+// made for the call.
 func BenchmarkCreate(b *testing.B) {
 	config := append(append([]byte{'"'}, bytes.Repeat([]byte{'x'}, 800)...), '"')
 	req := abi.CreateRequest{
@@ -157,6 +158,7 @@ func BenchmarkCreate(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	plain := newBare(b, wasm, benchbridge.BareOptions{})
 	pool, err := benchbridge.NewPool(wasm, benchbridge.Warmup{Op: int32(abi.OpCreate), In: doc})
 	if err != nil {
 		b.Fatal(err)
@@ -181,5 +183,13 @@ func BenchmarkCreate(b *testing.B) {
 	measure.Report(b, []measure.Contender{
 		{Name: "reused", Call: create(func() ([]byte, error) { return in.Call(b.Context(), int32(abi.OpCreate), doc) })},
 		{Name: "snapshot", Call: create(func() ([]byte, error) { return pool.Call(int32(abi.OpCreate), doc) })},
+		{Name: "fresh", Call: create(func() ([]byte, error) {
+			fresh, err := plain.Instance()
+			if err != nil {
+				return nil, err
+			}
+			out, err := fresh.Call(b.Context(), int32(abi.OpCreate), doc)
+			return out, errors.Join(err, fresh.Close())
+		})},
 	})
 }

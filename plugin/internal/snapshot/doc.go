@@ -2,8 +2,10 @@
 // from a common image and can be put back to it.
 //
 // On Linux the image is a sealed memory file which every instance maps privately:
-// untouched pages are shared, and putting an instance back means dropping its
-// private pages. Elsewhere memories are plain and Supported is false.
+// untouched pages are shared, and putting an instance back means copying the
+// image's bytes over its private pages, or dropping them. Which pages are private
+// the kernel tells, and a count of page faults tells when it need not be asked.
+// Elsewhere memories are plain and Supported is false.
 package snapshot
 
 import "github.com/tetratelabs/wazero/experimental"

@@ -20,3 +20,6 @@ func PrivatePages(m *Memory, scan bool) (list []int, ok bool) {
 
 // Aware reports whether memories know by themselves which pages are private.
 func Aware() bool { return pagemap() != nil && faultsTell() }
+
+// Sure reports whether the private pages are known without looking.
+func (m *Memory) Sure() bool { return m.known && m.exact }

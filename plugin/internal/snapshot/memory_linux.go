@@ -225,9 +225,6 @@ func (m *Memory) Cheap() bool {
 	return m.find() && len(m.hot) <= cheapPages
 }
 
-// Sure reports whether the private pages are known without looking.
-func (m *Memory) Sure() bool { return m.known && m.exact }
-
 // Hot reports whether the memory holds private pages since it was reset.
 func (m *Memory) Hot() bool { return len(m.hot) > 0 }
 

@@ -71,9 +71,6 @@ func (m *Memory) Leave() {}
 // Cheap is false.
 func (m *Memory) Cheap() bool { return false }
 
-// Sure is false.
-func (m *Memory) Sure() bool { return false }
-
 // Hot is false.
 func (m *Memory) Hot() bool { return false }
 
