@@ -223,7 +223,7 @@ func TestFaultMatrix(t *testing.T) {
 								continue
 							}
 							rule := fault.Rule{Method: m, Kind: k, From: from, Times: times}
-							if k == fault.Late {
+							if k == fault.Late || k == fault.Linger {
 								rule.Delay = 20 * time.Minute // longer than anybody waits
 							}
 							synctest.Test(t, func(t *testing.T) {

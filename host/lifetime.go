@@ -58,7 +58,7 @@ func (s *Session) lifetimeOver() {
 		return
 	}
 	if d, limited := s.remaining(); !limited || d > 0 {
-		used := s.ops > 0 || s.lastUse.After(s.touched)
+		used := s.ops > 0 || !s.lastUse.Before(s.touched)
 		if s.touched = s.h.clock(); limited {
 			s.timer.Reset(s.look(d))
 		}

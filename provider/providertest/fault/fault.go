@@ -87,6 +87,9 @@ const (
 	// Late: done and answered after Rule.Delay, whether or not anybody still
 	// waits: the caller's context does not reach the provider behind.
 	Late Kind = "late"
+	// Linger: done at once, and answered after Rule.Delay, whether or not anybody
+	// still waits. The context does not reach the provider behind.
+	Linger Kind = "linger"
 	// Duplicate: the request arrives twice, one after the other; the second
 	// answer counts.
 	Duplicate Kind = "duplicate"
@@ -98,7 +101,7 @@ const (
 
 // Kinds lists every kind.
 func Kinds() []Kind {
-	return []Kind{Fail, Lose, Drop, Hang, Stall, Delay, Late, Duplicate, Stale}
+	return []Kind{Fail, Lose, Drop, Hang, Stall, Delay, Late, Linger, Duplicate, Stale}
 }
 
 // Rule breaks some calls of one method.
@@ -113,7 +116,7 @@ type Rule struct {
 	Times int
 	// Code of the error, with Fail, Lose and Drop. "": Unavailable.
 	Code provider.Code
-	// Delay with Delay and Late. 0: 10 ms.
+	// Delay with Delay, Late and Linger. 0: 10 ms.
 	Delay time.Duration
 }
 
@@ -286,6 +289,10 @@ func invoke[T any](ctx context.Context, p *Provider, m Method, discard func(T), 
 	case Late:
 		time.Sleep(r.Delay) // on purpose: nothing shortens it
 		return act(context.WithoutCancel(ctx))
+	case Linger:
+		v, err := act(context.WithoutCancel(ctx))
+		time.Sleep(r.Delay)
+		return v, err
 	case Duplicate:
 		if v, err := act(ctx); err == nil {
 			drop(v)

@@ -161,6 +161,7 @@ func TestKinds(t *testing.T) {
 		fault.Stall:     {provider.DeadlineExceeded, provider.AppliedUnknown, 1},
 		fault.Delay:     {"", "", 1},
 		fault.Late:      {"", "", 1},
+		fault.Linger:    {"", "", 1},
 		fault.Duplicate: {"", "", 2},
 		fault.Stale:     {"", "", 1},
 	}
