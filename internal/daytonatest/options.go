@@ -1,6 +1,9 @@
 package daytonatest
 
-import "time"
+import (
+	"net/http"
+	"time"
+)
 
 // Release selects whose surface the fake shows.
 type Release string
@@ -43,6 +46,9 @@ type Options struct {
 	Snapshots []string
 	// MaxSandboxes of the organization; 0 means no limit. Failed sandboxes count.
 	MaxSandboxes int
+	// Middleware wraps the service's handler, for example Validator.Handler. May
+	// be nil.
+	Middleware func(http.Handler) http.Handler
 	// Logf receives one line per request and fault, without bodies. May be nil.
 	Logf func(format string, args ...any)
 }

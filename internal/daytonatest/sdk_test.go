@@ -29,7 +29,7 @@ func TestOfficialClient(t *testing.T) {
 	for _, release := range []daytonatest.Release{daytonatest.ReleaseMeasured, daytonatest.ReleaseCurrent} {
 		for _, sdk := range []string{"sdk-0.192", "sdk-0.218"} {
 			t.Run(fmt.Sprintf("%s on release %s", sdk, release), func(t *testing.T) {
-				s := daytonatest.New(t, daytonatest.Options{Release: release})
+				s := daytonatest.New(t, daytonatest.Options{Release: release, Middleware: daytonatest.Validate(t).Handler})
 				cmd := exec.CommandContext(t.Context(), "node", "testdata/sdk/check.mjs", sdk)
 				cmd.WaitDelay = time.Second
 				// v0.190 has no create-connect, which the newer client needs for terminals.

@@ -105,8 +105,12 @@ func Start(opts Options) (*Server, error) {
 	s.routes = s.allRoutes()
 	s.addSnapshots()
 	s.clock.start(s)
+	var handler http.Handler = http.HandlerFunc(s.serve)
+	if opts.Middleware != nil {
+		handler = opts.Middleware(handler)
+	}
 	s.http = &http.Server{
-		Handler:           http.HandlerFunc(s.serve),
+		Handler:           handler,
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ReadHeaderTimeout: time.Minute,
 		ErrorLog:          log.New(discard{}, "", 0),
