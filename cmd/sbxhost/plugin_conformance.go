@@ -12,12 +12,12 @@ import (
 
 func (a *app) pluginTestCommand() *cobra.Command {
 	var (
-		fake, junit string
-		only        []string
-		matrix, all bool
+		fake, junit, commands string
+		only                  []string
+		matrix, all           bool
 	)
 	cmd := &cobra.Command{
-		Use:   "test MODULE [--fake COMMAND]",
+		Use:   "test MODULE [--fake COMMAND] [--commands FILE]",
 		Short: "Run the conformance kit against a plugin",
 		Long: `Runs every check that the plugin's manifest makes applicable against a fake of the
 vendor's API: each operation, each failure of the host and of the vendor, limits,
@@ -26,7 +26,13 @@ the manifest does not declare, and what could not be proved with what was given,
 said and does not count as passed. Exit code 1 if a check fails.
 
 The fake is a program made with the package plugin/plugintest/fakevendor. Its
-command line is split at blanks. A plugin without origins needs none.`,
+command line is split at blanks. A plugin without origins needs none.
+
+The kit runs /bin/sh in the sandboxes. For a plugin whose sandboxes have no shell,
+--commands names a JSON file with what they know instead, as in
+{"exit":["exit","{code}"],"print":["say","{stdout}","{stderr}"]}; further keys are
+printArgs {args}, printEnv {name}, cat, dir, readFile {file}, append {file} {line},
+printSleep {text} {seconds} {marker}, spam {bytes}.`,
 		Example: `  sbxhost plugin test demo.wasm --fake "go run ./fake"
   sbxhost plugin test demo.wasm --fake ./demo-fake --junit report.xml
   sbxhost plugin test demo.wasm --fake ./demo-fake --only taint/
@@ -45,6 +51,15 @@ command line is split at blanks. A plugin without origins needs none.`,
 				return err
 			}
 			o := plugintest.Options{Module: module, FakeCommand: fakeCommand(fake), Only: only}
+			if commands != "" {
+				doc, err := os.ReadFile(commands)
+				if err != nil {
+					return fmt.Errorf("read the commands: %w", err)
+				}
+				if o.Words, err = plugintest.ParseWords(doc); err != nil {
+					return err
+				}
+			}
 			if _, tty := terminal(a.stderr); tty && !a.json {
 				o.Progress = func(c plugintest.Check) { a.note("%-12s %s", c.Status, c.Name) }
 			}
@@ -81,11 +96,13 @@ command line is split at blanks. A plugin without origins needs none.`,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&fake, "fake", "", "`COMMAND` that runs the fake of the vendor")
+	fl.StringVar(&commands, "commands", "", "`FILE` with the commands that sandboxes without a shell know")
 	fl.StringVar(&junit, "junit", "", "write a JUnit XML report to `FILE`")
 	fl.StringArrayVar(&only, "only", nil, "run the checks whose names start with `PREFIX` (repeatable)")
 	fl.BoolVar(&matrix, "matrix", false, "print the capability matrix in Markdown")
 	fl.BoolVar(&all, "all", false, "list the checks that passed too")
 	must(cmd.RegisterFlagCompletionFunc("junit", files("xml")))
+	must(cmd.RegisterFlagCompletionFunc("commands", files("json")))
 	return cmd
 }
 

@@ -18,8 +18,14 @@ func (k *kit) cancels(ctx context.Context) {
 	const rule = "when the caller gives up, the operation ends within a second as Canceled, and the next one works"
 	run := func(t *t, a action, trigger func(cancel func()) func(string), after func(cancel func())) (fired bool) {
 		s := &spy{fail: -1}
-		p := k.open(t, s.hooks(), nil, nil)
-		w := k.build(t, p, a)
+		p := k.openUnhurried(t, s.hooks())
+		w := k.build(t, k.open(t, nil), a)
+		if w.sb != nil { // made in a hurry, used without
+			again, err := p.Open(t.ctx, w.sb.Ref())
+			t.must(err, "Open")
+			w.sb = again
+		}
+		w.p = p
 		defer k.tear(t, w)
 		ctx, cancel := context.WithTimeout(t.ctx, 2*opTimeout)
 		defer cancel()
@@ -81,9 +87,9 @@ func (k *kit) cancels(ctx context.Context) {
 	k.check(ctx, "cancel/sleep", rule, time.Minute, func(t *t) {
 		slept := false
 		for _, a := range k.actions() {
-			if a.op == abi.OpExec {
+			if a.op == abi.OpExec && k.opts.Words == nil {
 				a.run = func(ctx context.Context, _ *kit, w *world) (string, error) {
-					_, err := sh(ctx, w.sb, "sleep 3")
+					_, err := sh(ctx, w.sb, "sleep 1")
 					return "", err
 				}
 			}

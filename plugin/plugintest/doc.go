@@ -16,6 +16,10 @@
 //	handles/…     environment handles altered and replayed (plugin-driven)
 //	taint/…       no byte that the plugin can see holds a value, in any form
 //
+// Plugins whose sandboxes have no shell are tested with the commands they know; see
+// [Words]. Waits are hurried: the host looks at once again at a sandbox that starts,
+// and a plugin's sleep is short, but in checks that are about waiting.
+//
 // A check that the manifest makes meaningless is "not declared"; one that cannot
 // be carried out with what was given is "not proved". Neither counts as passed.
 //

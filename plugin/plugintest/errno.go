@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sbxhost/sbxhost/abi"
-	"github.com/sbxhost/sbxhost/plugin"
 	"github.com/sbxhost/sbxhost/plugin/internal/hook"
 	"github.com/sbxhost/sbxhost/provider"
 )
@@ -85,7 +84,7 @@ func (k *kit) errnos(ctx context.Context) {
 	for _, a := range k.actions() {
 		k.check(ctx, "errno/"+a.op.String(), "when an import fails the operation ends in an error of the plugin's own or works all the same; it never traps, breaks the interface, or claims what is not so", 3*time.Minute, func(t *t) {
 			s := &spy{fail: -1}
-			p := k.open(t, s.hooks(), nil, nil)
+			p := k.open(t, s.hooks())
 			w := k.build(t, p, a)
 			s.arm(a.op, -1, 0, nil)
 			lie, err := k.act(t, a, w)
@@ -130,8 +129,8 @@ func (k *kit) errnos(ctx context.Context) {
 	}
 }
 
-// open loads the plugin for a check.
-func (k *kit) open(t *t, h *hook.Hooks, trace func(string, []byte), log *slog.Logger) *plugin.Plugin {
+// fresh loads the plugin for a check as another process would.
+func (k *kit) fresh(t *t, h *hook.Hooks, trace func(string, []byte), log *slog.Logger) loaded {
 	p, err := k.load(t.ctx, h, trace, log)
 	t.must(err, "Load")
 	t.cleanup(func() {

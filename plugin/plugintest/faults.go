@@ -37,7 +37,7 @@ var faults = []fault{
 	{name: "redirect", inject: fakevendor.Fault{Kind: fakevendor.FaultRedirect, Arg: "http://127.0.0.1:1/elsewhere"}},
 	{name: "gzip", inject: fakevendor.Fault{Kind: fakevendor.FaultGzip}},
 	{name: "utf-16", inject: fakevendor.Fault{Kind: fakevendor.FaultUTF16}},
-	{name: "hang", inject: fakevendor.Fault{Kind: fakevendor.FaultHang}, limit: time.Second, want: "DeadlineExceeded or Unavailable", ok: func(c provider.Code) bool {
+	{name: "hang", inject: fakevendor.Fault{Kind: fakevendor.FaultHang}, limit: 500 * time.Millisecond, want: "DeadlineExceeded or Unavailable", ok: func(c provider.Code) bool {
 		return c == provider.DeadlineExceeded || c == provider.Unavailable || c == provider.Lost
 	}},
 }
@@ -58,7 +58,7 @@ func (k *kit) fault(t *t, a action, f fault) {
 		t.leave(NotDeclared, "the plugin has no origins: it cannot reach a vendor")
 	}
 	s := &spy{fail: -1}
-	p := k.open(t, s.hooks(), nil, nil)
+	p := k.open(t, s.hooks())
 	w := k.build(t, p, a)
 	var once sync.Once
 	injected := false
@@ -88,13 +88,17 @@ func (k *kit) fault(t *t, a action, f fault) {
 	if took > limit+5*time.Second {
 		t.errorf("it took %s, with a deadline of %s", took.Round(time.Millisecond), limit)
 	}
+	if f.limit == 0 && took >= limit {
+		t.errorf("it was still at it after %s, though the vendor answered at once", limit)
+	}
 	if why := broke(err); why != "" && err != errLost {
 		t.errorf("%s", why)
 		return
 	}
 	if err == nil {
 		// Where nothing is read from the answer, its status is all there is.
-		bodiless := a.op == abi.OpWrite || a.op == abi.OpMkdir || a.op == abi.OpRemove || a.op == abi.OpPause
+		// What a file holds only the vendor knows.
+		bodiless := a.op == abi.OpRead || a.op == abi.OpWrite || a.op == abi.OpMkdir || a.op == abi.OpRemove || a.op == abi.OpPause
 		if lie != "" && !(f.claims && bodiless) {
 			t.errorf("the plugin claims that %s, and it is not so", lie)
 		}

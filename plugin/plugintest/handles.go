@@ -49,7 +49,7 @@ func (k *kit) handles(ctx context.Context) {
 				}
 				used = true
 				return []byte(strings.ReplaceAll(string(meta), h, mis.change(h, former)))
-			}}, nil, nil)
+			}})
 			w := &world{p: p, req: k.createRequest()}
 			sb, err := p.Create(t.ctx, w.req)
 			t.must(err, "Create")

@@ -31,8 +31,11 @@ type Options struct {
 	Runtime *plugin.Runtime
 	// Only limits the run to checks whose names start with one of these.
 	Only []string
-	// Volume is how many bytes the volume check writes; default 4 MiB, which a
-	// fake can be expected to hold in memory.
+	// Words are the commands that the sandboxes know; nil: they have a POSIX shell
+	// with the usual tools.
+	Words Words
+	// Volume is how many bytes the volume check writes, as far as the fake's
+	// MaxOutput goes; default 4 MiB, which a fake can be expected to hold in memory.
 	Volume int64
 	// Progress, when set, is told about each check as it ends.
 	Progress func(Check)
@@ -41,15 +44,27 @@ type Options struct {
 // opTimeout bounds one operation on the fake.
 const opTimeout = 10 * time.Second
 
+// hurry is how long the host waits at most between two looks at a sandbox that
+// starts, and how long a plugin's sleep takes, in checks that are not about
+// waiting: a fake is ready at once, and a kit makes hundreds of sandboxes.
+const hurry = 5 * time.Millisecond
+
+// unhurried lets waits take their time.
+const unhurried = 24 * time.Hour
+
 // kit is one run.
 type kit struct {
-	opts   Options
-	module *plugin.Inspection
-	m      *plugin.Manifest
-	rt     *plugin.Runtime
-	fake   *fake // nil: none was given
-	desc   provider.Description
-	report *Report
+	opts               Options
+	loader             loader
+	module             *plugin.Inspection
+	m                  *plugin.Manifest
+	rt                 *plugin.Runtime
+	lock               *plugin.Lock
+	fake               *fake // nil: none was given
+	hurried, unhurried *shared
+	lists              bool // whether sandboxes can be listed
+	desc               provider.Description
+	report             *Report
 }
 
 // Run tests a plugin. The error says that the kit could not work at all; what is
@@ -59,7 +74,28 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	if opts.Volume <= 0 {
 		opts.Volume = 4 << 20
 	}
-	k := &kit{opts: opts, report: &Report{}}
+	if opts.Words != nil {
+		if err := opts.Words.check(); err != nil {
+			return nil, err
+		}
+	}
+	return runWith(ctx, opts, func(ctx context.Context, rt *plugin.Runtime, cfg plugin.Config) (loaded, error) {
+		return plugin.Load(ctx, rt, cfg)
+	})
+}
+
+// loaded is a plugin as the kit uses it.
+type loaded interface {
+	provider.Provider
+	Close() error
+}
+
+// loader is plugin.Load. The kit's own tests put a host in its place that breaks
+// its promises.
+type loader func(ctx context.Context, rt *plugin.Runtime, cfg plugin.Config) (loaded, error)
+
+func runWith(ctx context.Context, opts Options, load loader) (*Report, error) {
+	k := &kit{opts: opts, loader: load, report: &Report{}}
 	k.static(ctx)
 	if k.module == nil {
 		return k.report, nil
@@ -95,19 +131,35 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 		k.add(Check{Name: "operations", Status: NotProved, Reasons: []string{"no fake was given: name one with --fake, so that operations can be exercised"}})
 		return k.report, nil
 	}
-	// One plugin stays loaded, so that the compiled code does too.
-	anchor, err := k.load(ctx, nil, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = anchor.Close() }() // nothing of it runs
-	k.check(ctx, "static/compile", "the module compiles and initialises", 3*time.Minute, func(t *t) {
-		began := time.Now()
-		_, err := anchor.List(t.ctx, provider.Query{Owner: owner})
-		if provider.CodeOf(err) != provider.Unsupported {
-			t.must(err, "the first operation")
+	// They stay loaded, so that the compiled code does too.
+	for _, s := range []struct {
+		to   **shared
+		wait time.Duration
+	}{{&k.hurried, hurry}, {&k.unhurried, unhurried}} {
+		p, err := k.share(ctx, s.wait)
+		if err != nil {
+			return nil, err
 		}
-		t.notef("%s with the first operation", time.Since(began).Round(time.Millisecond))
+		defer func() { _ = p.loaded.Close() }() // nothing of it runs
+		*s.to = p
+	}
+	began := time.Now()
+	_, first := k.hurried.List(ctx, provider.Query{Owner: owner})
+	took := time.Since(began)
+	// Where there is no vendor there may be nobody to ask; as in the example memory.
+	k.lists = provider.CodeOf(first) != provider.Unsupported || len(k.m.Origins) > 0
+	k.check(ctx, "static/compile", "the module compiles and initialises", 3*time.Minute, func(t *t) {
+		if k.lists {
+			t.must(first, "the first operation")
+		}
+		t.notef("%s with the first operation", took.Round(time.Millisecond))
+	})
+	k.check(ctx, "static/list", "what was created can be found again: list works, or the plugin has no vendor and says that it cannot", time.Minute, func(t *t) {
+		if !k.lists {
+			t.notef("it cannot: its sandboxes are known by their references alone")
+			return
+		}
+		t.must(first, "List")
 	})
 	k.lifecycle(ctx)
 	k.errnos(ctx)
@@ -125,13 +177,16 @@ func (k *kit) usable() bool { return k.fake != nil || len(k.m.Origins) == 0 }
 
 // load loads the plugin with the fake's settings. Everything that the host
 // could refuse for want of configuration is given.
-func (k *kit) load(ctx context.Context, h *hook.Hooks, trace func(string, []byte), log *slog.Logger) (*plugin.Plugin, error) {
-	lock := &plugin.Lock{}
-	if _, err := lock.Approve(k.opts.Module); err != nil {
-		return nil, err
+func (k *kit) load(ctx context.Context, h *hook.Hooks, trace func(string, []byte), log *slog.Logger) (loaded, error) {
+	if k.lock == nil { // once: judging a module takes its time
+		lock := &plugin.Lock{}
+		if _, err := lock.Approve(k.opts.Module); err != nil {
+			return nil, err
+		}
+		k.lock = lock
 	}
 	cfg := plugin.Config{
-		Module: k.opts.Module, Lock: lock, Credentials: map[string]secret.Value{}, Settings: map[string]string{}, Origins: map[string]plugin.Origin{},
+		Module: k.opts.Module, Lock: k.lock, Credentials: map[string]secret.Value{}, Settings: map[string]string{}, Origins: map[string]plugin.Origin{},
 		AllowPluginDriven: true, Trace: trace, Logger: log,
 	}
 	if k.fake != nil {
@@ -156,7 +211,10 @@ func (k *kit) load(ctx context.Context, h *hook.Hooks, trace func(string, []byte
 	if h == nil {
 		h = &hook.Hooks{}
 	}
-	return plugin.Load(hook.With(ctx, h), k.rt, cfg)
+	if h.Hurry == 0 {
+		h.Hurry = hurry
+	}
+	return k.loader(hook.With(ctx, h), k.rt, cfg)
 }
 
 // add records a check.

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/sbxhost/sbxhost/plugin"
@@ -65,19 +64,4 @@ func run(t *testing.T, o plugintest.Options) *plugintest.Report {
 	require.NoError(t, r.WriteText(&b, true))
 	t.Log(b.String())
 	return r
-}
-
-func TestE2BConforms(t *testing.T) {
-	t.Parallel()
-	module, err := e2b()
-	require.NoError(t, err, "%s", module)
-	var only []string
-	if v := os.Getenv("PLUGINTEST_ONLY"); v != "" {
-		only = strings.Split(v, ",")
-	}
-	r := run(t, plugintest.Options{Module: module, Fake: startFake(t), Only: only})
-	for _, c := range r.With(plugintest.Failed) {
-		t.Errorf("%s: %s", c.Name, strings.Join(c.Reasons, "\n"))
-	}
-	assert.True(t, r.OK())
 }

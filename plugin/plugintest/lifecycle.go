@@ -16,7 +16,7 @@ const parallelSessions = 6
 
 func (k *kit) lifecycle(ctx context.Context) {
 	k.check(ctx, "lifecycle/duplicate-create", "creating a session twice gives one sandbox; with another digest it is a Conflict", time.Minute, func(t *t) {
-		p := k.open(t, nil, nil, nil)
+		p := k.open(t, nil)
 		w := &world{p: p, req: k.createRequest()}
 		sb, err := p.Create(t.ctx, w.req)
 		t.must(err, "Create")
@@ -27,8 +27,8 @@ func (k *kit) lifecycle(ctx context.Context) {
 		if again.Ref().ID != sb.Ref().ID {
 			t.errorf("the second Create gave another sandbox")
 		}
-		if k.m.Has("list") {
-			fresh := k.open(t, nil, nil, nil)
+		if k.lists {
+			fresh := k.fresh(t, nil, nil, nil)
 			adopted, err := fresh.Create(t.ctx, w.req)
 			t.must(err, "Create from another process")
 			if adopted.Ref().ID != sb.Ref().ID {
@@ -50,18 +50,18 @@ func (k *kit) lifecycle(ctx context.Context) {
 		if !k.m.Has("destroy") {
 			t.leave(NotDeclared, "the manifest does not declare destroy")
 		}
-		p := k.open(t, nil, nil, nil)
+		p := k.open(t, nil)
 		sb, err := p.Create(t.ctx, k.createRequest())
 		t.must(err, "Create")
 		t.must(p.Destroy(t.ctx, sb.Ref()), "Destroy")
 		t.must(p.Destroy(t.ctx, sb.Ref()), "Destroy again")
-		t.must(k.open(t, nil, nil, nil).Destroy(t.ctx, sb.Ref()), "Destroy from another process")
+		t.must(k.fresh(t, nil, nil, nil).Destroy(t.ctx, sb.Ref()), "Destroy from another process")
 		if n, err := k.held(t.ctx); err != nil || n > 0 {
 			t.errorf("the vendor holds %d sandboxes (%v)", n, err)
 		}
 	})
 	k.check(ctx, "lifecycle/parallel", "sessions that run at once do not see each other", 2*time.Minute, func(t *t) {
-		p := k.open(t, nil, nil, nil)
+		p := k.open(t, nil)
 		var wg sync.WaitGroup
 		ids := make([]string, parallelSessions)
 		for i := range ids {
@@ -87,15 +87,23 @@ func (k *kit) session(t *t, p provider.Provider, i int, ids []string) {
 	ctx, cancel := context.WithTimeout(t.ctx, time.Minute)
 	defer cancel()
 	q := k.createRequest()
-	q.Environment = map[string]string{"MINE": fmt.Sprintf("session-%d-%s", i, q.SessionID)}
+	mine := fmt.Sprintf("session-%d-%s", i, q.SessionID)
+	if k.takesEnvironment() {
+		q.Environment = map[string]string{"MINE": mine}
+	}
 	sb, err := p.Create(ctx, q)
 	t.must(err, "Create")
 	ids[i] = sb.Ref().ID
 	if k.m.Has("exec") {
-		o, err := sh(ctx, sb, `printf %s "$MINE"`, func(r *provider.ExecRequest) { r.Env = q.Environment })
+		var o execOut
+		if k.opts.Words != nil || !k.takesEnvironment() {
+			o, err = k.say(ctx, sb, mine)
+		} else {
+			o, err = sh(ctx, sb, `printf %s "$MINE"`, func(r *provider.ExecRequest) { r.Env = q.Environment })
+		}
 		t.must(err, "a command")
-		if o.stdout != q.Environment["MINE"] {
-			t.errorf("a command printed %q, not its own session's %q", o.stdout, q.Environment["MINE"])
+		if o.stdout != mine {
+			t.errorf("a command printed %q, not its own session's %q", o.stdout, mine)
 		}
 	}
 	if k.m.Has("write") && k.m.Has("read") {

@@ -30,7 +30,7 @@ func (k *kit) limits(ctx context.Context) {
 			mu.Lock()
 			defer mu.Unlock()
 			most, memory = max(most, used), max(memory, len(mem))
-		}}, nil, nil)
+		}})
 		for _, a := range k.actions() {
 			w := k.build(t, p, a)
 			if _, err := k.act(t, a, w); err != nil {
@@ -49,14 +49,14 @@ func (k *kit) limits(ctx context.Context) {
 		}
 	})
 	k.check(ctx, "limits/fuel", "an operation that runs out of fuel ends as FuelExhausted; the host and the next operation are not affected", time.Minute, func(t *t) {
-		starved := k.open(t, &hook.Hooks{Fuel: 5_000}, nil, nil)
+		starved := k.fresh(t, &hook.Hooks{Fuel: 100}, nil, nil)
 		_, err := starved.Create(t.ctx, k.createRequest())
 		var spent *plugin.FuelExhausted
 		if !errors.As(err, &spent) || provider.CodeOf(err) != provider.ResourceExhausted {
-			t.errorf("Create with 5,000 units of fuel ended with %v, it must be FuelExhausted", err)
+			t.errorf("Create with 100 units of fuel, less than a request costs, ended with %v, it must be FuelExhausted", err)
 		}
-		k.healthy(t, k.open(t, nil, nil, nil))
-		k.tear(t, &world{p: k.open(t, nil, nil, nil)})
+		k.healthy(t, k.open(t, nil))
+		k.tear(t, &world{p: k.open(t, nil)})
 	})
 	k.check(ctx, "limits/memory", "with less memory than it wants, the plugin fails in a typed way; the host and the next operation are not affected", time.Minute, func(t *t) {
 		var mu sync.Mutex
@@ -65,7 +65,7 @@ func (k *kit) limits(ctx context.Context) {
 			mu.Lock()
 			least = uint32(len(mem) / 65536) //nolint:gosec // bounded by the limit
 			mu.Unlock()
-		}}, nil, nil)
+		}})
 		w := &world{p: p, req: k.createRequest()}
 		sb, err := p.Create(t.ctx, w.req)
 		t.must(err, "Create")
@@ -74,8 +74,8 @@ func (k *kit) limits(ctx context.Context) {
 		mu.Lock()
 		pages := least
 		mu.Unlock()
-		for _, limit := range slices.Compact([]uint32{max(pages/2, 1), max(pages-1, 1), pages}) {
-			tight := k.open(t, &hook.Hooks{MemoryPages: limit}, nil, nil)
+		for _, limit := range slices.Compact([]uint32{max(pages/2, 1), max(pages-1, 1)}) {
+			tight := k.fresh(t, &hook.Hooks{MemoryPages: limit}, nil, nil)
 			w := &world{p: tight, req: k.createRequest()}
 			within(t.ctx, opTimeout, func(ctx context.Context) { w.sb, err = tight.Create(ctx, w.req) })
 			var typed *provider.Error

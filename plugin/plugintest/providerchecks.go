@@ -3,11 +3,11 @@ package plugintest
 import (
 	"context"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"time"
 
-	"github.com/sbxhost/sbxhost/plugin"
 	"github.com/sbxhost/sbxhost/provider"
 	"github.com/sbxhost/sbxhost/provider/providertest"
 )
@@ -15,8 +15,6 @@ import (
 // beyondFake are checks of providertest that need a real machine: the fake runs
 // commands in a folder of this one.
 var beyondFake = map[string]string{
-	"create/root":       "the fake's commands see this machine's file system, not a sandbox's",
-	"exec/dir":          "the fake's commands see this machine's file system, not a sandbox's",
 	"files/escape-link": "where links of a vendor's sandbox lead is the vendor's matter: nothing of the host's is behind them",
 }
 
@@ -34,10 +32,14 @@ func (k *kit) provider(ctx context.Context) {
 		}
 	}
 	skip := map[string]string{}
-	for name, why := range beyondFake {
-		skip[name] = why
-	}
+	volume := k.opts.Volume
 	if k.fake != nil {
+		if most := k.fake.hello.MaxOutput; most > 0 {
+			volume = min(volume, most)
+		}
+		for name, why := range beyondFake {
+			skip[name] = why
+		}
 		for name, why := range k.fake.hello.Unproven {
 			skip[name] = why
 		}
@@ -46,25 +48,33 @@ func (k *kit) provider(ctx context.Context) {
 	for _, i := range providertest.Checks() {
 		rules[i.Name] = i.Rule
 	}
-	rep := providertest.Check(providertest.Harness{
+	h := providertest.Harness{
 		New: func(tb providertest.TB) provider.Provider {
 			p, err := k.load(ctx, nil, nil, nil)
 			if err != nil {
 				tb.Fatalf("load: %v", err)
 			}
 			tb.Cleanup(func() { _ = p.Close() })
-			return named{p}
+			return p
 		},
-		Commands:         providertest.ShellCommands("/bin/sh"),
-		CannotList:       !k.m.Has("list"),
+		Commands:         shell(k.fake != nil),
+		RealShell:        k.opts.Words == nil,
+		CannotList:       !k.lists,
 		NoRequestSecrets: len(k.m.Protected.Exec) == 0,
 		Skip:             skip,
 		Only:             only,
-		CallTimeout:      20 * time.Second,
-		Volume:           k.opts.Volume,
+		CallTimeout:      12 * time.Second,
+		Volume:           volume,
 		Settle:           http.DefaultClient.CloseIdleConnections,
-	})
-	for _, r := range rep.Results {
+	}
+	if k.opts.Words != nil {
+		h.Commands = k.opts.Words.commands()
+	}
+	if _, err := os.Stat("/proc/self/cmdline"); err == nil && k.fake != nil {
+		// A fake runs commands on this machine.
+		h.Survivors, h.HostArgv = providertest.CountHostProcesses, true
+	}
+	for _, r := range providertest.Check(h).Results {
 		c := Check{Name: "provider/" + r.Check, Rule: rules[r.Check], Status: Status(r.Status), Reasons: r.Messages, Duration: r.Duration}
 		switch r.Status {
 		case providertest.Passed:
@@ -74,6 +84,13 @@ func (k *kit) provider(ctx context.Context) {
 				continue
 			}
 			c.Status = NotProved
+		case providertest.Unproven:
+			switch {
+			case strings.HasPrefix(r.Check, "files/") && !k.m.Has("read") && !k.m.Has("write"):
+				c.Status, c.Reasons = NotDeclared, []string{"the manifest declares no file operations"}
+			case strings.HasPrefix(r.Check, "secrets/") && r.Check != "secrets/refused" && len(k.m.Protected.Exec) == 0:
+				c.Status, c.Reasons = NotDeclared, []string{"the manifest gives commands no secrets of their own"}
+			}
 		case providertest.Failed:
 			// A check may use an operation that the manifest does not claim; that it
 			// was refused is then what the check found.
@@ -108,6 +125,3 @@ func (k *kit) wantsProvider() bool {
 	}
 	return false
 }
-
-// named is the plugin under test; providertest must see exactly its methods.
-type named struct{ *plugin.Plugin }

@@ -7,11 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/sbxhost/sbxhost/abi"
-	"github.com/sbxhost/sbxhost/plugin"
+	"github.com/sbxhost/sbxhost/plugin/internal/spec"
 	"github.com/sbxhost/sbxhost/provider"
 )
 
@@ -37,13 +38,28 @@ func session() string {
 // createRequest is a request that asks for nothing special.
 func (k *kit) createRequest() provider.CreateRequest {
 	s := session()
-	return provider.CreateRequest{
+	q := provider.CreateRequest{
 		SessionID: s, Name: provider.NamePrefix + s, Digest: "sha256:" + s, Root: "/workspace", Network: k.desc.DefaultNetwork, Start: "idle",
 		Labels: map[string]string{
 			provider.LabelOwner: owner, provider.LabelEpoch: "1", provider.LabelSession: s, provider.LabelAttempt: word(16), provider.LabelDigest: "sha256:" + s, provider.LabelProtected: "0",
 		},
-		Environment: map[string]string{"PLAIN": "literal"},
 	}
+	if k.takesEnvironment() {
+		q.Environment = map[string]string{"PLAIN": "literal"}
+	}
+	return q
+}
+
+// takesEnvironment reports whether a request of the manifest has a place for the
+// sandbox's environment.
+func (k *kit) takesEnvironment() bool {
+	for i := range k.m.Routes {
+		r := &k.m.Routes[i]
+		if r.Request.EnvPointer != "" || slices.ContainsFunc(r.Request.Slots, func(s spec.Slot) bool { return s.From == "environment" || s.From == "exec.environment" }) {
+			return true
+		}
+	}
+	return false
 }
 
 // execOut is how a command ended and what it wrote.
@@ -57,8 +73,13 @@ var errLost = errors.New("the outcome of the command is not known")
 
 // sh runs a shell script in a sandbox and waits for it.
 func sh(ctx context.Context, sb provider.Sandbox, script string, change ...func(*provider.ExecRequest)) (execOut, error) {
+	return runIn(ctx, sb, []string{"/bin/sh", "-c", script}, change...)
+}
+
+// runIn runs a command in a sandbox and waits for it.
+func runIn(ctx context.Context, sb provider.Sandbox, args []string, change ...func(*provider.ExecRequest)) (execOut, error) {
 	var stdout, stderr bytes.Buffer
-	q := provider.ExecRequest{ID: word(16), Args: []string{"/bin/sh", "-c", script}, Env: map[string]string{}, Stdin: provider.StdinNone, Stdout: &stdout, Stderr: &stderr, Timeout: opTimeout}
+	q := provider.ExecRequest{ID: word(16), Args: args, Env: map[string]string{}, Stdin: provider.StdinNone, Stdout: &stdout, Stderr: &stderr, Timeout: opTimeout}
 	for _, f := range change {
 		f(&q)
 	}
@@ -82,7 +103,7 @@ func sh(ctx context.Context, sb provider.Sandbox, script string, change ...func(
 
 // world is a sandbox and what was put into it.
 type world struct {
-	p    *plugin.Plugin
+	p    loaded
 	req  provider.CreateRequest
 	sb   provider.Sandbox
 	file string // a file with known content, "" when none could be made
@@ -118,7 +139,14 @@ func (k *kit) actions() []action {
 			}
 			return "", err
 		}},
-		{op: abi.OpExec, run: func(ctx context.Context, _ *kit, w *world) (string, error) {
+		{op: abi.OpExec, run: func(ctx context.Context, k *kit, w *world) (string, error) {
+			if k.opts.Words != nil {
+				o, err := k.say(ctx, w.sb, "ok")
+				if err == nil && o.Kind == provider.ExitExited && (o.Code != 0 || o.stdout != "ok") {
+					return "the command ended with its own code and output", nil
+				}
+				return "", err
+			}
 			o, err := sh(ctx, w.sb, "printf once >> marks; printf ok; exit 7")
 			if err == nil && o.Kind == provider.ExitExited && (o.Code != 7 || o.stdout != "ok") {
 				return "the command ended with its own code and output", nil
@@ -191,7 +219,7 @@ func (k *kit) actions() []action {
 	}
 	var out []action
 	for _, a := range all {
-		if k.m.Has(a.op.String()) {
+		if k.m.Has(a.op.String()) && (a.op != abi.OpList || k.lists) {
 			out = append(out, a)
 		}
 	}
@@ -227,7 +255,7 @@ func (k *kit) held(ctx context.Context) (int, error) {
 }
 
 // build makes a world for an action: a sandbox, with a file where one is needed.
-func (k *kit) build(t *t, p *plugin.Plugin, a action) *world {
+func (k *kit) build(t *t, p loaded, a action) *world {
 	w := &world{p: p, req: k.createRequest(), file: "file"}
 	if a.create {
 		return w
@@ -242,11 +270,11 @@ func (k *kit) build(t *t, p *plugin.Plugin, a action) *world {
 		switch {
 		case k.m.Has("write"):
 			t.must(sb.Files().Write(ctx, w.file, strings.NewReader(fileContent), provider.WriteOptions{}), "Write, with nothing disturbed,")
-		case k.m.Has("exec"):
+		case k.m.Has("exec") && k.opts.Words == nil:
 			_, err := sh(ctx, sb, `printf 'content of the file\n' > file`)
 			t.must(err, "a command, with nothing disturbed,")
 		default:
-			t.leave(NotProved, "neither write nor exec is declared, so there is no file")
+			t.leave(NotProved, "neither write nor a shell is declared, so there is no file")
 		}
 	}
 	return w
@@ -270,7 +298,7 @@ func (k *kit) tear(t *t, w *world) {
 	if err != nil {
 		t.errorf("%s", err)
 	}
-	if n == 0 || !k.m.Has("list") {
+	if n == 0 || !k.lists {
 		return
 	}
 	rs, err := w.p.List(ctx, provider.Query{Owner: owner})
@@ -293,13 +321,12 @@ func (k *kit) tear(t *t, w *world) {
 
 // healthy checks that the plugin still works: the host discards an instance that
 // failed, and nothing else may be affected.
-func (k *kit) healthy(t *t, p *plugin.Plugin) {
+func (k *kit) healthy(t *t, p loaded) {
 	ctx, cancel := context.WithTimeout(t.ctx, opTimeout)
 	defer cancel()
-	if k.m.Has("list") {
-		if _, err := p.List(ctx, provider.Query{Owner: owner}); err != nil {
-			t.errorf("the next operation failed: %s", describeError(err))
-		}
+	_, err := p.List(ctx, provider.Query{Owner: owner})
+	if err != nil && (k.lists || provider.CodeOf(err) != provider.Unsupported) {
+		t.errorf("the next operation failed: %s", describeError(err))
 	}
 }
 

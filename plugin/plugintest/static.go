@@ -47,16 +47,6 @@ func (k *kit) static(ctx context.Context) {
 		k.add(Check{Name: "static/manifest", Rule: rule, Status: Failed, Reasons: []string{err.Error()}})
 		return
 	}
-	k.check(ctx, "static/recoverable", "whatever can hold values can be found and removed: list and destroy", 10*time.Second, func(t *t) {
-		if !k.m.Protected.Any() {
-			t.leave(NotDeclared, "the manifest has no protected transport")
-		}
-		for _, op := range []string{"list", "destroy"} {
-			if !k.m.Has(op) {
-				t.errorf("the manifest does not declare %s", op)
-			}
-		}
-	})
 }
 
 // loadChecks makes the checks of loading.
@@ -85,7 +75,7 @@ func (k *kit) loadChecks(ctx context.Context) {
 		}
 	})
 	k.check(ctx, "static/unapproved", "what is not approved is not loaded", 10*time.Second, func(t *t) {
-		if _, err := plugin.Load(t.ctx, k.rt, plugin.Config{Module: k.opts.Module, Lock: &plugin.Lock{}}); provider.CodeOf(err) != provider.PermissionDenied {
+		if _, err := k.loader(t.ctx, k.rt, plugin.Config{Module: k.opts.Module, Lock: &plugin.Lock{}}); provider.CodeOf(err) != provider.PermissionDenied {
 			t.errorf("loading it ended with %q, it must be PermissionDenied", provider.CodeOf(err))
 		}
 	})
@@ -116,7 +106,7 @@ func (k *kit) references(ctx context.Context) {
 				cfg.Origins[n] = plugin.Origin{URL: u, AllowPrivate: true}
 			}
 		}
-		p, err := plugin.Load(hook.With(t.ctx, h), k.rt, cfg)
+		p, err := k.loader(hook.With(t.ctx, h), k.rt, cfg)
 		t.must(err, "Load")
 		t.cleanup(func() { _ = p.Close() })
 		if len(p.Describe().Transports) > 0 {

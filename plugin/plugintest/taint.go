@@ -12,7 +12,6 @@ import (
 
 	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/internal/leaktest"
-	"github.com/sbxhost/sbxhost/plugin"
 	"github.com/sbxhost/sbxhost/plugin/internal/hook"
 	"github.com/sbxhost/sbxhost/plugin/plugintest/fakevendor"
 	"github.com/sbxhost/sbxhost/provider"
@@ -138,7 +137,7 @@ func (k *kit) taint(ctx context.Context) {
 	used := map[string]bool{}
 	ran := false
 	k.check(ctx, "taint/run", "the operations of the proof work", 3*time.Minute, func(t *t) {
-		p := k.open(t, w.hooks(), w.look, slog.New(slog.NewJSONHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		p := k.fresh(t, w.hooks(), w.look, slog.New(slog.NewJSONHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		k.taintFlow(t, p, w, req, values, used)
 		ran = true
 	})
@@ -193,7 +192,7 @@ func (k *kit) taint(ctx context.Context) {
 
 // taintFlow carries values through everything the plugin declares, and lets the
 // vendor echo them.
-func (k *kit) taintFlow(t *t, p *plugin.Plugin, w *witness, req provider.CreateRequest, values map[string]string, used map[string]bool) {
+func (k *kit) taintFlow(t *t, p loaded, w *witness, req provider.CreateRequest, values map[string]string, used map[string]bool) {
 	ctx := t.ctx
 	note := func(err error) {
 		for ; err != nil; err = errors.Unwrap(err) {
@@ -254,7 +253,14 @@ func (k *kit) taintFlow(t *t, p *plugin.Plugin, w *witness, req provider.CreateR
 		}
 	}
 	short := func(f func(ctx context.Context)) { within(ctx, 5*time.Second, f) }
-	if k.m.Has("exec") {
+	if k.m.Has("exec") && k.opts.Words != nil {
+		o, err := k.say(ctx, sb, "ok")
+		note(err)
+		if err != nil || o.stdout != "ok" {
+			t.errorf("a command failed: %q, %v", o.stdout, err)
+		}
+	}
+	if k.m.Has("exec") && k.opts.Words == nil {
 		script := `for n in $NAMES; do eval "printf %s \"\$$n\""; done; printenv | rev >&2; printenv CANARY_PLAIN | base64`
 		o, err := sh(ctx, sb, script, protect, func(r *provider.ExecRequest) { r.Env["NAMES"] = strings.Join(env.Names(), " ") })
 		note(err)
@@ -295,7 +301,7 @@ func (k *kit) taintFlow(t *t, p *plugin.Plugin, w *witness, req provider.CreateR
 		_, err = readFile(ctx, sb, "missing")
 		note(err)
 	}
-	if k.m.Has("list") {
+	if k.lists {
 		_, err := p.List(ctx, provider.Query{Owner: owner})
 		note(err)
 	}

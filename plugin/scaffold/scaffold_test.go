@@ -35,31 +35,9 @@ func offline() []string {
 	return append(os.Environ(), "GOPROXY=off", "GOFLAGS=-mod=mod", "GOSUMDB=off")
 }
 
-func TestScaffoldWorks(t *testing.T) {
-	t.Parallel()
-	for _, lang := range scaffold.Languages() {
-		t.Run(lang, func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "demo")
-			made, err := scaffold.Write(dir, "demo", lang, scaffold.Options{Command: "sbxhost"})
-			require.NoError(t, err)
-			assert.Subset(t, made, []string{"Makefile", "README.md", "manifest.json", "fake/main.go", "go.mod"})
-			build := exec.Command("make", "-C", dir, "build/demo.raw.wasm", "build/fake")
-			build.Env = offline()
-			msg, err := build.CombinedOutput()
-			require.NoError(t, err, "%s", msg)
-			tryOut(t, dir)
-		})
-	}
-}
-
-// tryOut packs, approves and loads the plugin, and uses it against its fake.
+// tryOut approves and loads the plugin, and uses it against its fake.
 func tryOut(t *testing.T, dir string) {
-	wasm, err := os.ReadFile(filepath.Join(dir, "build/demo.raw.wasm"))
-	require.NoError(t, err)
-	manifest, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
-	require.NoError(t, err)
-	packed, err := plugin.Pack(wasm, manifest)
+	packed, err := os.ReadFile(filepath.Join(dir, "demo.wasm"))
 	require.NoError(t, err)
 	hello := startFake(t, filepath.Join(dir, "build/fake"))
 
@@ -219,7 +197,8 @@ func TestCommandFindsTheSources(t *testing.T) {
 	assert.Equal(t, "go run -C '/somewhere/a b' ./cmd/sbxhost", scaffold.Command())
 }
 
-// What a newcomer does first: new, make, make test, with nothing changed.
+// What a newcomer does first: new, make, make test, with nothing changed. Between
+// the two the plugin is used by hand.
 func TestNewMakeMakeTest(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -231,20 +210,31 @@ func TestNewMakeMakeTest(t *testing.T) {
 	for _, lang := range scaffold.Languages() {
 		t.Run(lang, func(t *testing.T) {
 			t.Parallel()
+			for _, file := range map[string][]string{"c": {"/usr/bin/clang-19"}, "rust": {"/usr/lib/rustlib/wasm32-unknown-unknown", "/usr/bin/wasm-ld-14"}}[lang] {
+				if _, err := os.Stat(file); err != nil && os.Getenv("CI") != "true" {
+					t.Skipf("%s is not here; .ci/setup says which packages have it", file)
+				}
+			}
 			parent := t.TempDir()
+			dir := filepath.Join(parent, "demo")
 			begin := exec.Command(sbxhost, "plugin", "new", "demo", "--lang", lang)
 			begin.Dir = parent
 			msg, err := begin.CombinedOutput()
 			require.NoError(t, err, "%s", msg)
-			for _, target := range []string{"all", "test"} {
-				run := exec.Command("make", "-C", filepath.Join(parent, "demo"), target)
-				run.Env = offline()
-				msg, err := run.CombinedOutput()
-				require.NoError(t, err, "make %s: %s", target, msg)
-				if target == "test" {
-					assert.Contains(t, string(msg), " 0 failed", "the kit must have run")
-				}
+			for _, name := range []string{"Makefile", "README.md", "manifest.json", "fake/main.go", "go.mod"} {
+				assert.FileExists(t, filepath.Join(dir, name))
 			}
+			run := func(targets ...string) string {
+				cmd := exec.Command("make", append([]string{"-C", dir}, targets...)...)
+				cmd.Env = offline()
+				msg, err := cmd.CombinedOutput()
+				require.NoError(t, err, "make %v: %s", targets, msg)
+				return string(msg)
+			}
+			run()
+			run("build/fake")
+			tryOut(t, dir)
+			assert.Contains(t, run("test"), " 0 failed", "the kit must have run")
 		})
 	}
 }

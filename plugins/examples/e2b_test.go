@@ -3,28 +3,15 @@ package examples_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/sbxhost/sbxhost/plugins/examples/e2b/fake"
 	"github.com/sbxhost/sbxhost/provider"
-	"github.com/sbxhost/sbxhost/provider/providertest"
 )
 
 var e2bModule = module("e2b")
-
-func TestE2BProvider(t *testing.T) {
-	t.Parallel()
-	f := newRig(t, e2bModule, fake.Register)
-	providertest.Run(t, providertest.Harness{
-		New:      func(tb providertest.TB) provider.Provider { return f.load(tb) },
-		Commands: commands(), RealShell: true, HostArgv: true, Volume: 8 << 20, CallTimeout: 60 * time.Second,
-		Survivors: providertest.CountHostProcesses, Skip: f.unproven(),
-	})
-	f.sawNothing(t, "envd_token_for")
-}
 
 func TestE2BValuesPassThePlugin(t *testing.T) {
 	t.Parallel()

@@ -5,11 +5,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -77,6 +75,23 @@ func module(name string) func() ([]byte, error) {
 	})
 }
 
+// toolchain skips a test where the compilers that it needs are not installed. A
+// complete run may leave nothing out.
+func toolchain(t *testing.T, files ...string) {
+	t.Helper()
+	for _, f := range files {
+		if _, err := os.Stat(f); err == nil || os.Getenv("CI") == "true" {
+			continue
+		}
+		if _, err := exec.LookPath(f); err != nil {
+			t.Skipf("%s is not here; .ci/setup says which packages have it", f)
+		}
+	}
+}
+
+// needs are the compilers of each example that is not in Go.
+var needs = map[string][]string{"memory": {"clang-19"}, "flymachines": {"/usr/lib/rustlib/wasm32-unknown-unknown", "wasm-ld-14"}}
+
 // rig is a vendor's fake, and what a plugin saw of it.
 type rig struct {
 	module []byte
@@ -97,6 +112,7 @@ func newRig(t *testing.T, build func() ([]byte, error), register func(*fakevendo
 		f.vendor = fakevendor.New(t.TempDir())
 		srv := f.vendor.Serve()
 		f.hello = register(f.vendor, srv.URL)
+		f.hello.Control = srv.URL + "/_fake"
 		t.Cleanup(func() { srv.CloseClientConnections(); srv.Close(); f.vendor.CloseAll() })
 	}
 	return f
@@ -129,37 +145,6 @@ func (f *rig) load(t providertest.TB) *plugin.Plugin {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, p.Close()) })
 	return p
-}
-
-// unproven are the checks that a vendor makes impossible, with the reasons.
-func (f *rig) unproven() map[string]string {
-	out := map[string]string{"files/escape-link": "a fake's folder is on this machine, and where links of a vendor's sandbox lead is the vendor's matter"}
-	in, err := plugin.Inspect(f.module)
-	if err != nil {
-		panic(err)
-	}
-	for op, checks := range needs {
-		if slices.Contains(in.Operations, op) {
-			continue
-		}
-		for _, c := range checks {
-			out[c] = "it needs the operation " + op + ", which the plugin does not declare"
-		}
-	}
-	maps.Copy(out, f.hello.Unproven)
-	delete(out, "volume/output") // what is written here fits one answer
-	return out
-}
-
-// needs are the checks that use an operation without being about it.
-var needs = map[string][]string{
-	"write": {"lifecycle/open", "create/replaces", "destroy/others", "exec/not-executable", "files/exact", "files/replace", "files/names", "files/mode",
-		"files/failed-write", "files/atomic", "files/list", "files/stat", "files/remove", "files/shared", "files/context", "files/errors", "pause/cycle", "goroutines/none-left", "cancel/others"},
-	"read":     {"create/root", "exec/once", "files/escape-dotdot"},
-	"stat":     {"lifecycle/gone-sandbox", "files/mode", "files/stat", "files/errors", "files/remove", "cancel/others"},
-	"list_dir": {"env/elsewhere", "files/list", "files/failed-write"},
-	"mkdir":    {"exec/dir", "files/mkdir", "files/list", "files/remove"},
-	"remove":   {"files/remove"},
 }
 
 type locked struct{ f *rig }
@@ -227,17 +212,6 @@ func run(t *testing.T, sb provider.Sandbox, req provider.ExecRequest) (provider.
 	exit, err := p.Wait(t.Context())
 	require.NoError(t, err)
 	return exit, stdout.String(), stderr.String()
-}
-
-// commands are those of a shell. The fakes have no root file system of their
-// own, so the working directory's real path is cut to the sandbox's. (It is put
-// together, for fakes replace the root's name in a command line.)
-func commands() providertest.Commands {
-	c := providertest.ShellCommands("/bin/sh")
-	c.Dir = func() providertest.Command {
-		return providertest.Command{Args: []string{"/bin/sh", "-c", `w=work; w=${w}space; pwd | sed "s|^.*/$w|/$w|"`}}
-	}
-	return c
 }
 
 var discard = io.Discard

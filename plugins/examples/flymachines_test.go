@@ -11,26 +11,15 @@ import (
 
 	"github.com/sbxhost/sbxhost/plugins/examples/flymachines/fake"
 	"github.com/sbxhost/sbxhost/provider"
-	"github.com/sbxhost/sbxhost/provider/providertest"
 )
 
 var flyModule = module("flymachines")
-
-func TestFlyMachinesProvider(t *testing.T) {
-	t.Parallel()
-	f := newRig(t, flyModule, fake.Register)
-	providertest.Run(t, providertest.Harness{
-		New:      func(tb providertest.TB) provider.Provider { return f.load(tb) },
-		Commands: commands(), RealShell: true, HostArgv: true, Volume: 1 << 20, CallTimeout: 60 * time.Second,
-		Survivors: providertest.CountHostProcesses, NoRequestSecrets: true, Skip: f.unproven(),
-	})
-	f.sawNothing(t)
-}
 
 // Fly shows a machine's environment in every reply that describes it; the plugin
 // sees none of it all the same.
 func TestFlyMachinesValuesPassThePlugin(t *testing.T) {
 	t.Parallel()
+	toolchain(t, needs["flymachines"]...)
 	f := newRig(t, flyModule, fake.Register)
 	p := f.load(t)
 	sb, err := p.Create(t.Context(), createRequest(sessionA, map[string]string{"TOKEN": canary}))
@@ -63,6 +52,7 @@ func TestFlyMachinesValuesPassThePlugin(t *testing.T) {
 // The owner's labels become metadata.KEY=VALUE, one parameter each.
 func TestFlyMachinesListsByMetadata(t *testing.T) {
 	t.Parallel()
+	toolchain(t, needs["flymachines"]...)
 	f := newRig(t, flyModule, fake.Register)
 	p := f.load(t)
 	for _, labels := range []map[string]string{{provider.LabelOwner: "o2"}, nil} {
@@ -82,6 +72,7 @@ func TestFlyMachinesListsByMetadata(t *testing.T) {
 
 func TestFlyMachinesPause(t *testing.T) {
 	t.Parallel()
+	toolchain(t, needs["flymachines"]...)
 	f := newRig(t, flyModule, fake.Register)
 	sb, err := f.load(t).Create(t.Context(), createRequest(sessionA, nil))
 	require.NoError(t, err)

@@ -8,39 +8,21 @@ import (
 
 	"github.com/sbxhost/sbxhost/plugin"
 	"github.com/sbxhost/sbxhost/provider"
-	"github.com/sbxhost/sbxhost/provider/providertest"
 	"github.com/sbxhost/sbxhost/secret"
 )
 
 var memoryModule = module("memory")
 
-// The checks that make sense for a provider whose commands are five words and
-// whose sandboxes are known by their reference alone. It can neither forget a
-// reference nor list, so lifecycle/open-gone and all that reads files is not
-// among them.
-func TestMemoryProvider(t *testing.T) {
-	f := newRig(t, memoryModule, nil)
-	providertest.Run(t, providertest.Harness{
-		New: func(tb providertest.TB) provider.Provider { return f.load(tb) },
-		Commands: providertest.Commands{
-			Exit: func(code int) providertest.Command {
-				return providertest.Command{Args: []string{map[int]string{0: "true", 1: "false"}[code]}}
-			},
-			Print: func(stdout, _ string) providertest.Command {
-				return providertest.Command{Args: []string{"echo", stdout}}
-			},
-		},
-		CannotList: true, NoRequestSecrets: true,
-		Only: []string{"describe/", "lifecycle/ready", "lifecycle/ref", "create/adopts", "create/conflict", "list/", "destroy/twice", "exec/not-found"},
-	})
-}
-
 func TestMemoryKeepsItsStateInTheReference(t *testing.T) {
 	t.Parallel()
+	toolchain(t, needs["memory"]...)
 	f := newRig(t, memoryModule, nil)
 	p := f.load(t)
 	var checkpoints []provider.Ref
 	q := createRequest(sessionA, nil)
+	_, err := p.Create(t.Context(), q)
+	require.ErrorIs(t, err, provider.ErrUnsupported, "it cannot give literals to anything, and says so")
+	q.Environment = nil
 	q.Checkpoint = func(r provider.Ref) error { checkpoints = append(checkpoints, r); return nil }
 	sb, err := p.Create(t.Context(), q)
 	require.NoError(t, err)
@@ -73,6 +55,7 @@ func TestMemoryKeepsItsStateInTheReference(t *testing.T) {
 // refused with the same error.
 func TestMemoryIsGivenNoReference(t *testing.T) {
 	t.Parallel()
+	toolchain(t, needs["memory"]...)
 	manifest, err := plugin.Inspect(must(memoryModule()))
 	require.NoError(t, err)
 	trapping, err := plugin.Pack(trap, manifest.Manifest)

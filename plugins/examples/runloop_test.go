@@ -10,22 +10,10 @@ import (
 
 	"github.com/sbxhost/sbxhost/plugins/examples/runloop/fake"
 	"github.com/sbxhost/sbxhost/provider"
-	"github.com/sbxhost/sbxhost/provider/providertest"
 	"github.com/sbxhost/sbxhost/secret"
 )
 
 var runloopModule = module("runloop")
-
-func TestRunloopProvider(t *testing.T) {
-	t.Parallel()
-	f := newRig(t, runloopModule, fake.Register)
-	providertest.Run(t, providertest.Harness{
-		New:      func(tb providertest.TB) provider.Provider { return f.load(tb) },
-		Commands: commands(), RealShell: true, HostArgv: true, Volume: 1 << 20, CallTimeout: 60 * time.Second,
-		Survivors: providertest.CountHostProcesses, NoRequestSecrets: true, Skip: f.unproven(),
-	})
-	f.sawNothing(t)
-}
 
 func TestRunloopValuesPassThePlugin(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,10 @@ type Hello struct {
 	Credentials map[string]string `json:"credentials"`
 	// Settings are values for the manifest's config fields.
 	Settings map[string]string `json:"settings,omitempty"`
+	// MaxOutput is how many bytes of one command's output the vendor's answers can
+	// hold, whatever the bytes are; 0: any number. The conformance kit's volume
+	// check writes no more.
+	MaxOutput int64 `json:"maxOutput,omitempty"`
 	// Unproven names checks of providertest that this fake cannot serve, each
 	// with the reason. The conformance kit reports them as not proved.
 	Unproven map[string]string `json:"unproven,omitempty"`

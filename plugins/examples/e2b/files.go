@@ -87,11 +87,15 @@ func (e2b) Mkdir(c *guest.Call, _ *abi.MkdirRequest) error {
 			return err
 		}
 		defer resp.Close()
-		if resp.Status == 409 { // Connect's already_exists
-			if e, err := stat(c); err == nil && e.Type == "dir" {
+		// 409 is Connect's already_exists, for a directory; 400 its
+		// invalid_argument, for anything else that has the name.
+		if resp.Status == 409 || resp.Status == 400 {
+			switch e, err := stat(c); {
+			case err == nil && (e.Type == "dir" || resp.Status == 409 && e.Type == "symlink"):
 				return nil
+			case err == nil:
+				return guest.Fail(guest.AlreadyExists, "make directory: something else has that name")
 			}
-			return guest.Fail(guest.AlreadyExists, "make directory: something else has that name")
 		}
 		return guest.StatusError("make directory", resp.Status)
 	})
@@ -124,7 +128,8 @@ func ask(c *guest.Call, what, route string) (guest.Value, error) {
 	return v, err
 }
 
-// entry maps an EntryInfo. Protocol Buffers write 64-bit integers as text.
+// entry maps an EntryInfo. Protocol Buffers write 64-bit integers as text. A link
+// has the type of what it leads to.
 func entry(v guest.Value) abi.Entry {
 	e := abi.Entry{Name: v.Get("name").Text(), Type: "other", Mode: v.Get("mode").Int(), Target: v.Get("symlinkTarget").Text(), ModTime: unix(v.Get("modifiedTime").Text())}
 	e.Size, _ = strconv.ParseInt(v.Get("size").Text(), 10, 64) // left out when it is 0
@@ -133,6 +138,8 @@ func entry(v guest.Value) abi.Entry {
 		e.Type = "file"
 	case "FILE_TYPE_DIRECTORY":
 		e.Type = "dir"
+	case "FILE_TYPE_SYMLINK":
+		e.Type = "symlink"
 	}
 	if e.Target != "" {
 		e.Type = "symlink"

@@ -9,6 +9,7 @@ package main
 import (
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/abi/guest"
@@ -172,16 +173,24 @@ func follow(c *guest.Call, resp *guest.Response, closeInput bool) (abi.ExecReply
 }
 
 // refusal maps the error with which a stream ends: E2B says that a process cannot
-// be started in the stream, not in the status.
+// be started in the stream, not in the status. All that is wrong with a command
+// has one code; what it was stands in the message, as Go writes it.
 func refusal(e guest.Value) error {
-	code := guest.Unavailable
+	code, why := guest.Unavailable, e.Get("message").Text()
 	switch e.Get("code").Text() {
 	case "not_found":
 		code = guest.NotFound
 	case "permission_denied":
 		code = guest.PermissionDenied
 	case "invalid_argument", "failed_precondition":
-		code = guest.FailedPrecondition
+		switch {
+		case strings.Contains(why, "executable file not found"), strings.Contains(why, "no such file or directory"):
+			code = guest.NotFound
+		case strings.Contains(why, "permission denied"):
+			code = guest.PermissionDenied
+		default:
+			code = guest.FailedPrecondition
+		}
 	case "resource_exhausted":
 		code = guest.ResourceExhausted
 	}

@@ -1,9 +1,10 @@
 // Command runloop is a sealed provider plugin for Runloop devboxes.
 //
 // A devbox starts slowly, so Create answers "pending" and the host polls. A
-// command is started with one request and followed with others, each of which
-// repeats the whole output so far; the host works out what is new and gives it
-// to the caller. This code sees ids, states and exit codes.
+// command is started with one request and followed with others. Each answer
+// repeats the whole output, as far as it has any: Runloop promises it for the
+// last one only. The host works out what is new and gives it to the caller. This
+// code sees ids, states and exit codes.
 package main
 
 import (
@@ -150,6 +151,10 @@ func (runloop) Exec(c *guest.Call, _ *abi.ExecRequest) (abi.ExecReply, error) {
 		if err := c.Sleep(200 << failures); err != nil {
 			return abi.ExecReply{}, err
 		}
+	}
+	if v.Get("stdout_truncated").Bool() || v.Get("stderr_truncated").Bool() {
+		// Its output is not what it wrote.
+		return abi.ExecReply{Status: "lost"}, nil
 	}
 	return ended(v.Get("exit_status")), nil
 }

@@ -39,7 +39,13 @@ func entryInfo(name string) (map[string]any, error) {
 	case info.IsDir():
 		e["type"] = "FILE_TYPE_DIRECTORY"
 	case info.Mode()&fs.ModeSymlink != 0:
-		e["type"] = "FILE_TYPE_UNSPECIFIED"
+		e["type"] = "FILE_TYPE_SYMLINK" // it leads nowhere
+		if to, err := os.Stat(name); err == nil {
+			e["type"] = "FILE_TYPE_FILE"
+			if to.IsDir() {
+				e["type"] = "FILE_TYPE_DIRECTORY"
+			}
+		}
 		target, err := os.Readlink(name)
 		if err != nil {
 			return nil, err
@@ -85,8 +91,12 @@ func remove(w http.ResponseWriter, name string) {
 }
 
 func makeDir(w http.ResponseWriter, name string) {
-	if _, err := os.Lstat(name); err == nil {
-		fsProblem(w, fs.ErrExist)
+	if info, err := os.Stat(name); err == nil {
+		err = fs.ErrExist
+		if !info.IsDir() {
+			err = fs.ErrInvalid
+		}
+		fsProblem(w, err)
 		return
 	}
 	if err := os.MkdirAll(name, 0o755); err != nil { //nolint:gosec // a sandbox's own folder

@@ -6,14 +6,11 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -24,6 +21,8 @@ import (
 )
 
 const apiKey = "e2b_fake_key_5f1c8a7d" //nolint:gosec // a fake's key
+
+const wrapped = "E2B starts commands through a shell, which reports this as its exit status"
 
 type e2b struct {
 	v      *fakevendor.Vendor
@@ -61,8 +60,11 @@ func Register(v *fakevendor.Vendor, base string) fakevendor.Hello {
 		Credentials: map[string]string{"apiKey": apiKey},
 		Settings:    map[string]string{"template": "base"},
 		Unproven: map[string]string{
-			"files/mode":   "E2B's upload has no field for a file's mode",
-			"files/atomic": "E2B writes a file in place",
+			"files/mode":          "E2B's upload has no field for a file's mode",
+			"files/atomic":        "E2B writes a file in place",
+			"exec/not-found":      wrapped,
+			"exec/not-executable": wrapped,
+			"env/errors":          wrapped,
 		},
 	}
 }
@@ -211,16 +213,11 @@ func (e *e2b) start(w http.ResponseWriter, r *http.Request, s *fakevendor.Sandbo
 		env[k] = v
 	}
 	w.Header().Set("Content-Type", "application/connect+json")
-	cmd, input, err := s.Start(fmt.Sprint(time.Now().UnixNano()), append([]string{q.Process.Cmd}, q.Process.Args...), q.Process.Cwd, env, true)
+	// E2B starts commands through a shell that then becomes the command.
+	argv := append([]string{"/bin/sh", "-c", `exec "${@}"`, "--", q.Process.Cmd}, q.Process.Args...)
+	cmd, input, err := s.Start(fmt.Sprint(time.Now().UnixNano()), argv, q.Process.Cwd, env, true)
 	if err != nil {
-		code := "internal"
-		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
-			code = "not_found"
-		case errors.Is(err, fs.ErrPermission):
-			code = "permission_denied"
-		}
-		_ = frame(w, 2, map[string]any{"error": map[string]any{"code": code, "message": "cannot start"}}) // the client may be gone
+		_ = frame(w, 2, map[string]any{"error": map[string]any{"code": "invalid_argument", "message": "cwd '" + q.Process.Cwd + "' does not exist"}}) // the client may be gone
 		return
 	}
 	e.mu.Lock()
@@ -245,8 +242,14 @@ func (e *e2b) start(w http.ResponseWriter, r *http.Request, s *fakevendor.Sandbo
 			errs = len(se)
 		}
 		if ended {
-			end := map[string]any{"exited": signal == "", "exitCode": code, "status": fmt.Sprintf("exit status %d", code)}
-			if signal != "" {
+			// As Protocol Buffers do, what is 0 or false is left out.
+			end := map[string]any{"status": fmt.Sprintf("exit status %d", code)}
+			if code != 0 {
+				end["exitCode"] = code
+			}
+			if signal == "" {
+				end["exited"] = true
+			} else {
 				// E2B writes signals as Go does.
 				names := map[string]string{"KILL": "killed", "TERM": "terminated", "INT": "interrupt"}
 				if name, ok := names[signal]; ok {

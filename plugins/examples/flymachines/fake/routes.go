@@ -41,15 +41,15 @@ func Register(v *fakevendor.Vendor, base string) fakevendor.Hello {
 	handle("POST "+root+"/{id}/start", f.machine(f.to("started")))
 	handle("DELETE "+root+"/{id}", f.machine(f.destroy))
 	handle("POST "+root+"/{id}/exec", f.machine(f.exec))
-	const shell = "the command is given to a shell, which reports this as its exit status"
+	const shell = "commands are run by a shell, which reports this as its exit status"
 	return fakevendor.Hello{
 		Origins: map[string]string{"api": base}, Credentials: map[string]string{"token": token},
 		Unproven: map[string]string{
 			"exec/dir-missing": shell, "exec/not-found": shell,
-			"volume/output": "all output is in one answer, of which 8 MiB are read; the kit writes more than fits when escaped",
-			"env/argv":      "Fly shows a command's output when it has ended, so nothing can be looked at while it runs",
+			"env/argv": "Fly shows a command's output when it has ended, so nothing can be looked at while it runs",
 		},
-		Settings: map[string]string{"app": app, "region": "fra", "image": "docker.io/library/debian:stable"},
+		MaxOutput: 1 << 20, // in JSON up to six times as long, in one answer of 8 MiB
+		Settings:  map[string]string{"app": app, "region": "fra", "image": "docker.io/library/debian:stable"},
 	}
 }
 
@@ -129,6 +129,11 @@ func (f *machines) describe(s *fakevendor.Sandbox) map[string]any {
 }
 
 func (f *machines) get(w http.ResponseWriter, _ *http.Request, s *fakevendor.Sandbox) {
+	f.mu.Lock()
+	if s.Polls++; s.Polls > 2 && f.state[s.ID] == "created" {
+		f.state[s.ID] = "started" // nobody has to wait for it
+	}
+	f.mu.Unlock()
 	fakevendor.WriteJSON(w, http.StatusOK, f.describe(s))
 }
 
@@ -184,11 +189,15 @@ func (f *machines) list(w http.ResponseWriter, r *http.Request) {
 
 func (f *machines) exec(w http.ResponseWriter, r *http.Request, s *fakevendor.Sandbox) {
 	var q struct {
-		Cmd     string `json:"cmd"`
-		Stdin   string `json:"stdin"`
-		Timeout int    `json:"timeout"`
+		Command []string `json:"command"`
+		Stdin   string   `json:"stdin"`
+		Timeout int      `json:"timeout"`
 	}
 	if !fakevendor.ReadJSON(w, r, &q) {
+		return
+	}
+	if len(q.Command) == 0 {
+		problem(w, http.StatusBadRequest, "command is required")
 		return
 	}
 	f.mu.Lock()
@@ -200,7 +209,10 @@ func (f *machines) exec(w http.ResponseWriter, r *http.Request, s *fakevendor.Sa
 		problem(w, http.StatusPreconditionFailed, "the machine is not started")
 		return
 	}
-	cmd, input, err := s.Start(id, []string{"/bin/sh", "-c", s.Localize(q.Cmd)}, fakevendor.Root, s.Env, true)
+	for i := range q.Command {
+		q.Command[i] = s.Localize(q.Command[i])
+	}
+	cmd, input, err := s.Start(id, q.Command, fakevendor.Root, s.Env, true)
 	if err != nil {
 		problem(w, http.StatusInternalServerError, "cannot start")
 		return
@@ -217,12 +229,20 @@ func (f *machines) exec(w http.ResponseWriter, r *http.Request, s *fakevendor.Sa
 		problem(w, http.StatusRequestTimeout, "deadline_exceeded")
 		return
 	}
-	switch signal {
-	case "KILL":
-		code = 128 + 9
-	case "TERM":
-		code = 128 + 15
-	}
 	so, se := cmd.Output()
-	fakevendor.WriteJSON(w, http.StatusOK, map[string]any{"exit_code": code, "stdout": string(so), "stderr": string(se)})
+	// What is empty is left out, a code of 0 too, but for one output at least.
+	doc := map[string]any{"stdout": string(so)}
+	if n := numbers[signal]; n != 0 {
+		doc["exit_signal"], code = n, 0
+	}
+	if code != 0 {
+		doc["exit_code"] = code
+	}
+	if len(se) > 0 {
+		doc["stderr"] = string(se)
+	}
+	fakevendor.WriteJSON(w, http.StatusOK, doc)
 }
+
+// numbers of signals.
+var numbers = map[string]int{"INT": 2, "KILL": 9, "TERM": 15}

@@ -46,6 +46,26 @@ fn change(c: &Call, route: &str, until: &str) -> Result<String, Error> {
     Ok(Object::new().done())
 }
 
+/// How a command ended that a signal killed.
+fn signaled(n: i64) -> String {
+    let name = match n {
+        1 => "HUP",
+        2 => "INT",
+        6 => "ABRT",
+        9 => "KILL",
+        10 => "USR1",
+        11 => "SEGV",
+        12 => "USR2",
+        15 => "TERM",
+        _ => "",
+    };
+    let reply = Object::new().text("status", "signaled");
+    if name.is_empty() {
+        return reply.done();
+    }
+    reply.text("signal", name).done()
+}
+
 /// Reads an RFC 3339 time in UTC, as Fly writes it.
 fn unix(s: &str) -> Option<i64> {
     if !s.ends_with('Z') {
@@ -113,14 +133,18 @@ impl Provider for Machines {
         }
         status_error("run command", resp.status)?;
         let v = resp.json()?;
-        let code = v.get(&["exit_code"]);
-        if !code.exists() {
+        let (code, signal) = (v.get(&["exit_code"]), v.get(&["exit_signal"]));
+        if signal.exists() && signal.int() != 0 {
+            return Ok(signaled(signal.int()));
+        }
+        // Fly requires no field of the answer, and may leave out a code of 0; an
+        // answer with none of them tells nothing.
+        if !code.exists() && !signal.exists() && !v.get(&["stdout"]).exists() && !v.get(&["stderr"]).exists() {
             return Ok(Object::new().text("status", "lost").done());
         }
-        // A signal is told as 128 and its number, or as a negative number.
+        // A shell tells of a signal as 128 and its number.
         Ok(match code.int() {
-            137 | -9 => Object::new().text("status", "signaled").text("signal", "KILL").done(),
-            143 | -15 => Object::new().text("status", "signaled").text("signal", "TERM").done(),
+            n @ (137 | 143) => signaled(n - 128),
             n => Object::new().text("status", "exited").int("exitCode", n).done(),
         })
     }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -49,11 +50,11 @@ func Register(v *fakevendor.Vendor, base string) fakevendor.Hello {
 	const shell = "Runloop gives the command to a shell, which reports this as its exit status"
 	return fakevendor.Hello{
 		Origins: map[string]string{"api": base}, Credentials: map[string]string{"apiKey": apiKey},
+		MaxOutput: 1 << 20, // in JSON up to six times as long, in one answer of 8 MiB
 		Unproven: map[string]string{
 			"exec/dir-missing": shell, "exec/not-found": shell, "exec/not-executable": shell, "signal/own": shell,
-			"volume/output": "each answer repeats all output, and 8 MiB of it are read; the kit writes more than fits when escaped",
-			"signal/term":   "Runloop can only kill a command",
-			"files/atomic":  "Runloop writes a file in place",
+			"signal/term":  "Runloop can only kill a command",
+			"files/atomic": "Runloop writes a file in place",
 		},
 	}
 }
@@ -185,19 +186,19 @@ func (f *runloop) execute(w http.ResponseWriter, r *http.Request, s *fakevendor.
 		return
 	}
 	id := "exec_" + q.CommandID
-	if _, ok := s.Command(id); !ok {
+	if _, ok := s.Command(id); !ok { // the id is an idempotency key
 		_, _, err := s.Start(id, []string{"/bin/sh", "-c", s.Localize(q.Command)}, fakevendor.Root, s.Env, false)
 		if err != nil {
 			problem(w, http.StatusInternalServerError, "cannot start")
 			return
 		}
 	}
-	f.answer(w, s, id, min(q.OptimisticTimeout, 25))
+	f.answer(w, r, s, id, min(q.OptimisticTimeout, 600))
 }
 
 // answer tells of an execution once it has completed, or after some seconds. The
-// output is all there was so far.
-func (f *runloop) answer(w http.ResponseWriter, s *fakevendor.Sandbox, id string, seconds int) {
+// output is all there was so far, but for what last_n cuts off.
+func (f *runloop) answer(w http.ResponseWriter, r *http.Request, s *fakevendor.Sandbox, id string, seconds int) {
 	cmd, ok := s.Command(id)
 	if !ok {
 		problem(w, http.StatusNotFound, "no such execution")
@@ -206,7 +207,12 @@ func (f *runloop) answer(w http.ResponseWriter, s *fakevendor.Sandbox, id string
 	cmd.Settle(time.Duration(seconds) * time.Second)
 	code, signal, ended := cmd.Ended()
 	so, se := cmd.Output()
-	doc := map[string]any{"devbox_id": s.ID, "execution_id": id, "status": "running", "stdout": string(so), "stderr": string(se)}
+	stdout, cutOut := lastLines(string(so), r.URL.Query().Get("last_n"))
+	stderr, cutErr := lastLines(string(se), r.URL.Query().Get("last_n"))
+	doc := map[string]any{
+		"devbox_id": s.ID, "execution_id": id, "status": "running",
+		"stdout": stdout, "stderr": stderr, "stdout_truncated": cutOut, "stderr_truncated": cutErr,
+	}
 	if ended {
 		switch signal {
 		case "KILL":
@@ -219,13 +225,35 @@ func (f *runloop) answer(w http.ResponseWriter, s *fakevendor.Sandbox, id string
 	fakevendor.WriteJSON(w, http.StatusOK, doc)
 }
 
+// lastLines returns the last n lines, 100 unless told, and whether that is less
+// than all.
+func lastLines(text, n string) (string, bool) {
+	limit, err := strconv.Atoi(n)
+	if err != nil {
+		limit = 100
+	}
+	lines := strings.SplitAfter(text, "\n")
+	if len(lines) <= limit {
+		return text, false
+	}
+	return strings.Join(lines[len(lines)-limit:], ""), true
+}
+
 func (f *runloop) wait(w http.ResponseWriter, r *http.Request, s *fakevendor.Sandbox) {
 	var q struct {
 		Statuses []string `json:"statuses"`
 		Timeout  int      `json:"timeout_seconds"`
 	}
 	if fakevendor.ReadJSON(w, r, &q) {
-		f.answer(w, s, r.PathValue("execution"), min(q.Timeout, 30))
+		id := r.PathValue("execution")
+		if cmd, ok := s.Command(id); ok {
+			cmd.Settle(time.Duration(min(q.Timeout, 60)) * time.Second)
+			if _, _, ended := cmd.Ended(); !ended {
+				problem(w, http.StatusRequestTimeout, "not completed yet")
+				return
+			}
+		}
+		f.answer(w, r, s, id, 0)
 	}
 }
 
@@ -236,7 +264,7 @@ func (f *runloop) kill(w http.ResponseWriter, r *http.Request, s *fakevendor.San
 		return
 	}
 	_ = cmd.Signal(syscall.SIGKILL) // it may have ended
-	f.answer(w, s, cmd.ID, 1)
+	f.answer(w, r, s, cmd.ID, 1)
 }
 
 func (f *runloop) download(w http.ResponseWriter, r *http.Request, s *fakevendor.Sandbox) {
