@@ -429,10 +429,7 @@ func (c *creation) start(ctx context.Context, s *sandbox) error {
 		}
 	}
 	if c.p.shim == nil {
-		if err := c.p.e.ContainerStart(ctx, s.id, container.StartOptions{}); err != nil {
-			return engineProblem(ctx, opCreate, c.req.Name, err, provider.AppliedUnknown)
-		}
-		return nil
+		return c.startDirect(ctx, s)
 	}
 	conn, err := c.p.attach(ctx, s.id)
 	if err != nil {

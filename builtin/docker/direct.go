@@ -31,6 +31,33 @@ func (c *creation) withoutSupervisor(config *container.Config, host *container.H
 	host.CapAdd = shim.WorkloadCapabilities()
 }
 
+// startDirect starts the container and sees that it stays.
+func (c *creation) startDirect(ctx context.Context, s *sandbox) error {
+	if err := c.p.e.ContainerStart(ctx, s.id, container.StartOptions{}); err != nil {
+		return engineProblem(ctx, opCreate, c.req.Name, err, provider.AppliedUnknown)
+	}
+	for began := time.Now(); time.Since(began) < settleIn; {
+		info, err := s.inspect(ctx, opCreate)
+		if err != nil {
+			return err
+		}
+		if !info.State.Running {
+			return problem(provider.FailedPrecondition, opCreate, c.image, "without a supervisor the image must have a sleep command").
+				remedy("set " + SettingShimPath + ", or use another image").applied(provider.AppliedUnknown)
+		}
+		select {
+		case <-time.After(settleIn / 10):
+		case <-ctx.Done():
+			return ctxProblem(opCreate, c.req.Name, ctx.Err(), provider.AppliedUnknown)
+		}
+	}
+	return nil
+}
+
+// settleIn is how long a container without a supervisor must stay up to count as
+// running.
+const settleIn = 200 * time.Millisecond
+
 // directProcess is one command without a supervisor.
 type directProcess struct {
 	s     *sandbox

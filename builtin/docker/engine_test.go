@@ -19,6 +19,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 	"github.com/stretchr/testify/require"
 
@@ -302,3 +303,7 @@ func chmodUp(dir string) error {
 	}
 	return nil
 }
+
+var networkList network.ListOptions
+
+type inspectOption = client.ImageInspectOption

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// serve answers "hello" to everybody.
+func serve(address string) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			os.Exit(1)
+		}
+		_, _ = io.WriteString(c, "hello")
+		_ = c.Close()
+	}
+}
+
+// fetch prints what a server says.
+func fetch(address string) {
+	c, err := net.DialTimeout("tcp", address, 2*time.Second)
+	if err != nil {
+		fmt.Println("unreachable")
+		return
+	}
+	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	b, _ := io.ReadAll(c)
+	fmt.Println(string(b))
+}
