@@ -57,7 +57,7 @@ func targets() []target {
 		atMost("plugins", "call from the snapshot, JSON "+size+", go", "× reused instance", 2, over(base+"/snapshot", base+"/dirty", "cpu-ns/call"))
 	}
 	atLeast("plugins", "fresh instance per call, JSON 1KiB, go", "× snapshot", 15, over("Isolation/1KiB/fresh", "Isolation/1KiB/snapshot", "cpu-ns/call"))
-	atLeast("plugins", "fresh instance per call, create through the go kit", "× snapshot", 15, over("Create/fresh", "Create/snapshot", "cpu-ns/call"))
+	atLeast("plugins", "fresh instance per call, create through the go kit", "× snapshot", 15, over("CreateFresh/fresh", "CreateFresh/snapshot", "cpu-ns/call"))
 	atMost("plugins", "memory of an idle go instance", "KiB", 150, metric("IdleInstance", "KiB/instance", 1))
 	atMost("plugins", "create of 1 KiB through the go kit, reused instance", "µs CPU", 60, metric("Create/reused", "cpu-ns/call", 1e-3))
 	atMost("plugins", "create of 1 KiB through the go kit, from the snapshot", "µs CPU", 60, metric("Create/snapshot", "cpu-ns/call", 1e-3))
