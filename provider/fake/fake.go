@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,7 +75,9 @@ type Provider struct {
 	calls     []*Call
 	execs     []*execution
 	sandboxes map[string]*sandbox // by id, in any state but gone
-	records   map[string]*Record  // by id, kept after Destroy
+	sessions  map[string][]*sandbox
+	nextEnd   time.Time          // when the first lifetime is over; zero: never
+	records   map[string]*Record // by id, kept after Destroy
 	lastID    int
 	lastPID   int
 }
@@ -107,7 +110,7 @@ func New(opts Options) *Provider {
 		panic("fake: Options.Describe made an invalid description: " + err.Error())
 	}
 	return &Provider{opts: opts, desc: d, hooks: opts.Hooks,
-		sandboxes: map[string]*sandbox{}, records: map[string]*Record{}}
+		sandboxes: map[string]*sandbox{}, sessions: map[string][]*sandbox{}, records: map[string]*Record{}}
 }
 
 func defaultDescription(name string) provider.Description {
@@ -168,7 +171,7 @@ func (p *Provider) Create(ctx context.Context, req provider.CreateRequest) (prov
 		if made && req.Checkpoint != nil {
 			if err := req.Checkpoint(sb.ref()); err != nil {
 				p.mu.Lock()
-				delete(p.sandboxes, sb.id)
+				p.drop(sb)
 				p.mu.Unlock()
 				e := failure(provider.Unavailable, "create", req.Name, "the ref could not be made durable", provider.AppliedNo)
 				e.Err = err
@@ -184,9 +187,8 @@ func (p *Provider) create(req provider.CreateRequest) (sb *sandbox, made bool, e
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expire()
-	for _, sb := range p.sandboxes {
-		if sb.labels[provider.LabelSession] != req.SessionID ||
-			req.Replaces != nil && sb.labels[provider.LabelAttempt] != req.Labels[provider.LabelAttempt] {
+	for _, sb := range p.sessions[req.SessionID] {
+		if req.Replaces != nil && sb.labels[provider.LabelAttempt] != req.Labels[provider.LabelAttempt] {
 			continue
 		}
 		if sb.labels[provider.LabelDigest] != req.Digest {
@@ -202,9 +204,29 @@ func (p *Provider) create(req provider.CreateRequest) (sb *sandbox, made bool, e
 			sb.files = old.files
 		}
 	}
-	p.sandboxes[sb.id] = sb
+	p.add(sb)
 	p.records[sb.id] = newRecord(sb, req)
 	return sb, true, nil
+}
+
+// add makes a sandbox findable. The caller holds the lock.
+func (p *Provider) add(sb *sandbox) {
+	session := sb.labels[provider.LabelSession]
+	p.sandboxes[sb.id] = sb
+	p.sessions[session] = append(p.sessions[session], sb)
+	if end := sb.created.Add(sb.ttl); sb.ttl > 0 && (p.nextEnd.IsZero() || end.Before(p.nextEnd)) {
+		p.nextEnd = end
+	}
+}
+
+// drop is the opposite of add. The caller holds the lock.
+func (p *Provider) drop(sb *sandbox) {
+	session := sb.labels[provider.LabelSession]
+	delete(p.sandboxes, sb.id)
+	p.sessions[session] = slices.DeleteFunc(p.sessions[session], func(o *sandbox) bool { return o == sb })
+	if len(p.sessions[session]) == 0 {
+		delete(p.sessions, session)
+	}
 }
 
 // Open implements provider.Provider.
@@ -243,8 +265,11 @@ func (p *Provider) List(ctx context.Context, q provider.Query) ([]provider.Resou
 		defer p.mu.Unlock()
 		p.expire()
 		out := []provider.Resource{}
-		for _, id := range slices.Sorted(maps.Keys(p.sandboxes)) {
-			sb := p.sandboxes[id]
+		found := p.sessions[q.Session]
+		if q.Session == "" {
+			found = slices.Collect(maps.Values(p.sandboxes))
+		}
+		for _, sb := range slices.SortedFunc(slices.Values(found), func(a, b *sandbox) int { return strings.Compare(a.id, b.id) }) {
 			l := sb.labels
 			if l[provider.LabelOwner] == "" ||
 				q.Owner != "" && l[provider.LabelOwner] != q.Owner ||
@@ -273,7 +298,7 @@ func (p *Provider) Destroy(ctx context.Context, ref provider.Ref) error {
 			return none, err
 		}
 		p.mu.Lock()
-		delete(p.sandboxes, sb.id)
+		p.drop(sb)
 		p.mu.Unlock()
 		return none, nil
 	})
@@ -286,10 +311,19 @@ func (p *Provider) expire() {
 		return
 	}
 	now := p.opts.Clock()
-	for id, sb := range p.sandboxes {
-		if sb.ttl > 0 && now.Sub(sb.created) >= sb.ttl {
+	if p.nextEnd.IsZero() || now.Before(p.nextEnd) {
+		return
+	}
+	p.nextEnd = time.Time{}
+	for _, sb := range p.sandboxes {
+		end := sb.created.Add(sb.ttl)
+		switch {
+		case sb.ttl <= 0:
+		case !now.Before(end):
 			sb.killAll()
-			delete(p.sandboxes, id)
+			p.drop(sb)
+		case p.nextEnd.IsZero() || end.Before(p.nextEnd):
+			p.nextEnd = end
 		}
 	}
 }
@@ -328,7 +362,7 @@ func (p *Provider) Plant(name string, labels map[string]string) provider.Ref {
 	p.lastID++
 	sb := p.newSandbox(fmt.Sprintf("fake-%06d", p.lastID), provider.CreateRequest{
 		Name: name, Labels: labels, Root: "/workspace"})
-	p.sandboxes[sb.id] = sb
+	p.add(sb)
 	return sb.ref()
 }
 
@@ -339,7 +373,7 @@ func (p *Provider) SetState(ref provider.Ref, state provider.State) bool {
 	p.mu.Lock()
 	sb := p.sandboxes[ref.ID]
 	if sb != nil && state == provider.StateGone {
-		delete(p.sandboxes, ref.ID)
+		p.drop(sb)
 	}
 	p.mu.Unlock()
 	if sb == nil {
