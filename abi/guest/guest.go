@@ -19,7 +19,9 @@
 //
 // Every call starts from the snapshot taken after init: package variables set
 // during a call are gone in the next one, and math/rand repeats (use
-// [Call.Random]). What must last goes into [Call.Checkpoint].
+// [Call.Random]). What must last goes into [Call.Checkpoint]. Before the snapshot the
+// host rehearses: it calls Create and Status with made-up requests, without a
+// network, and drops the replies.
 package guest
 
 import "github.com/sbxhost/sbxhost/abi"

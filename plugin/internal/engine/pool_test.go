@@ -126,6 +126,36 @@ func TestWarmupIsPartOfTheSnapshot(t *testing.T) {
 	}
 }
 
+// A warm-up that fails, whichever way, leaves nothing behind, not even of those
+// before it.
+func TestFailedWarmupLeavesNothing(t *testing.T) {
+	t.Parallel()
+	on := func(op int32, code []byte) []byte {
+		return Cat(Op(0x20, 0), I32Const(op), Op(0x46), []byte{0x04, 0x40}, code, Op(0x0b))
+	}
+	m := stateful()
+	m.Table = []uint32{4}
+	m.Funcs[0].Code = Cat(on(90, Op(0x00)), on(91, Spin()), on(92, Cat(I32Const(0), []byte{0xd0, 0x70}, Op(0x26, 0))), m.Funcs[0].Code)
+	e := newEngine(t, engine.Config{})
+	for name, op := range map[string]int32{"trap": 90, "spin": 91, "written table": 92, "memory beyond its limit": 7} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			p := load(t, e, m.Bytes(), engine.Options{Warmup: []engine.Warmup{{Op: 0}, {Op: op}}})
+			defer p.Close()
+			t.Logf("loaded in %v", time.Since(start))
+			assert.Equal(t, snapshot.Supported, p.Snapshot())
+			res, err := p.Call(context.Background(), 0, nil)
+			require.NoError(t, err)
+			if op == 7 { // it grew, which is no failure
+				assert.EqualValues(t, 13+53+3+3+8, res.Code)
+			} else {
+				assert.EqualValues(t, 65, res.Code)
+			}
+		})
+	}
+}
+
 // Many goroutines, every kind of end, few instances; and nobody ever sees
 // anything of another call.
 func TestHammer(t *testing.T) {
