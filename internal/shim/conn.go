@@ -1,6 +1,3 @@
-// Package shim drives the in-sandbox supervisor from the host: one [Exec] is one
-// command that a supervisor watches over. The supervisor's program is in
-// package shimbin, what the two say to each other in package wire.
 package shim
 
 import (

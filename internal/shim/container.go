@@ -7,34 +7,6 @@ import (
 	"github.com/sbxhost/sbxhost/internal/shim/wire"
 )
 
-// What runs in a container
-//
-// The program lies at [Path] on a read-only mount and runs in three modes, all
-// started by the engine as root of the container, with [EngineCapabilities] and
-// nothing else, no-new-privileges, no engine terminal:
-//
-//	/.sbx/shim pid1 idle|image ROOT USER   the container's PID 1, see PID1Args
-//	/.sbx/shim exec ID                     one command, see ExecArgs and Start
-//	/.sbx/shim files ID                    one stream of file operations, see Files
-//
-// # Why root
-//
-// A supervisor that ran as the session's user could be killed, stopped and, until
-// it has made itself unreadable, traced by any command of that user. Root's cannot
-// be signalled or traced by a workload of another user; a workload that is root
-// itself cannot trace it, because the supervisor holds a capability
-// (CAP_SETPCAP) that no workload gets. What is left is that a root workload can
-// kill or stop its own supervisor: then PID 1 kills the tree. Each command becomes
-// the session's user between fork and execve.
-//
-// # Who a command is
-//
-// [Workload.User] is resolved inside the container from the image's own
-// /etc/passwd and /etc/group, as engines do it. A command of another user than
-// root has no capabilities; one of root keeps [WorkloadCapabilities]. Each has
-// no-new-privileges and cannot dump core. HOME is set from /etc/passwd when the
-// request's environment has none.
-
 // Path is where the program lies in a container.
 const Path = "/.sbx/shim"
 

@@ -301,6 +301,33 @@ func TestSupervisorEnforcesCredit(t *testing.T) {
 	require.Eventually(t, func() bool { return alive(t, m) == 0 }, 5*time.Second, 5*time.Millisecond)
 }
 
+// A reader that does not read is felt by the command; neither side buffers what it
+// writes. A kill is answered all the same.
+func TestOutputIsHeldBack(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	progress := filepath.Join(t.TempDir(), "n")
+	x, _, _, e := launch(t, `i=0; while :; do head -c 1000000 /dev/zero; i=$((i+1)); echo $i >`+progress+`; done`, func(r *shim.Request) {
+		r.Stdout = blocked(release)
+	})
+	written := func() string { b, _ := os.ReadFile(progress); return string(b) }
+	last := "none"
+	require.Eventually(t, func() bool { now := written(); same := now == last; last = now; return same }, 10*time.Second, 200*time.Millisecond)
+	n, _ := strconv.Atoi(strings.TrimSpace(last))
+	assert.Less(t, n, 5, "MB were taken from the command though nobody reads")
+	kb := 0
+	_, err := fmt.Sscanf(statusLine(e.cmd.Process.Pid, "VmHWM:"), "%d", &kb)
+	require.NoError(t, err)
+	assert.Less(t, kb, 32<<10)
+	require.NoError(t, x.Kill(t.Context(), 0))
+	close(release)
+	assert.True(t, wait(t, x).TreeDead)
+}
+
+type blocked chan struct{}
+
+func (b blocked) Write(p []byte) (int, error) { <-b; return len(p), nil }
+
 func TestMalformedRequestsStartNothing(t *testing.T) {
 	t.Parallel()
 	args := wire.Append(nil, wire.Args, wire.AppendStrings(nil, "/bin/sh", "-c", "echo started"))
