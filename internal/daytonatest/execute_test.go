@@ -1,3 +1,5 @@
+//go:build linux
+
 package daytonatest_test
 
 import (
@@ -111,7 +113,7 @@ func TestExecuteOutlivesItsClient(t *testing.T) {
 	id := c.create()
 	ctx, cancel := context.WithCancel(t.Context())
 	body, _ := json.Marshal(object{"command": "touch begun; while [ ! -e go ]; do sleep 0.02; done; touch /tmp/finished"})
-	q, err := http.NewRequestWithContext(ctx, "POST", c.s.ToolboxURL()+"/"+id+"/process/execute", strings.NewReader(string(body)))
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.s.ToolboxURL()+"/"+id+"/process/execute", strings.NewReader(string(body)))
 	require.NoError(t, err)
 	q.Header.Set("Authorization", "Bearer "+c.s.Key())
 	q.Header.Set("Content-Type", "application/json")

@@ -168,7 +168,7 @@ func prepare(root, fstab string) error {
 			return err
 		}
 	}
-	files := map[string]string{
+	files := map[string]string{ //nolint:gosec // G101: a user database without passwords
 		"etc/passwd":   "root:x:0:0:root:/root:/bin/bash\ndaytona:x:1000:1000::/home/daytona:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 		"etc/group":    "root:x:0:\ntty:x:5:\ndaytona:x:1000:\nnogroup:x:65534:\n",
 		"etc/hosts":    "127.0.0.1 localhost\n",

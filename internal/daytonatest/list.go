@@ -20,7 +20,6 @@ type listed struct {
 type listEntry struct {
 	sb     *sandbox
 	object map[string]any // without env
-	env    map[string]string
 	full   map[string]any
 }
 
@@ -78,7 +77,6 @@ type filter struct {
 	states []string
 	id     string
 	name   string
-	target string
 }
 
 func (c *call) filter() (filter, string) {

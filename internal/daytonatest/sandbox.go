@@ -50,8 +50,7 @@ type sandbox struct {
 	activity       time.Time
 	stopped        time.Time
 	visible        time.Time
-	daemonVersion  any // string or nil
-	odd            bool
+	daemonVersion  any    // string or nil
 	hidden         string // shown instead of started: UnknownState
 	destroyed      bool
 	inflight       int

@@ -1,3 +1,5 @@
+//go:build linux
+
 package daytonatest_test
 
 import (
@@ -143,7 +145,7 @@ func TestValidator(t *testing.T) {
 func TestTransportWithABrokenBody(t *testing.T) {
 	t.Parallel()
 	v := daytonatest.Validate(t)
-	q, err := http.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1:1/api/sandbox", io.MultiReader(bytes.NewReader([]byte("{")), broken{}))
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:1/api/sandbox", io.MultiReader(bytes.NewReader([]byte("{")), broken{}))
 	require.NoError(t, err)
 	_, err = v.Transport(http.DefaultTransport).RoundTrip(q)
 	require.ErrorContains(t, err, "broken")
