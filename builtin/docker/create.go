@@ -39,6 +39,10 @@ type creation struct {
 	release func() // of the network, when there is one
 	found   []container.Summary
 
+	verified chan error // the supervisor's volume
+	once     sync.Once
+	proof    error
+
 	workspace string // volume
 	made      bool   // something may exist
 	foreign   bool   // and a container of that name is not ours
@@ -78,6 +82,15 @@ func (p *Provider) Create(ctx context.Context, req provider.CreateRequest) (prov
 }
 
 func (c *creation) run(ctx context.Context) (*sandbox, error) {
+	// The supervisor's volume is read back beside everything else, and nothing
+	// starts before that is done.
+	vctx, cancel := context.WithCancel(ctx)
+	c.verified = make(chan error, 1)
+	go func() { c.verified <- c.p.verifySupervisor(vctx) }()
+	defer func() {
+		cancel()
+		_ = c.proven() // it ends before we do
+	}()
 	if err := c.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -256,23 +269,18 @@ func (c *creation) fail(ctx context.Context, err error) error {
 	return pe
 }
 
-// build makes volume and container and starts it. The supervisor's volume is read
-// back meanwhile, and nothing starts before that is done.
+// proven returns what came of reading the supervisor's volume back.
+func (c *creation) proven() error {
+	c.once.Do(func() { c.proof = <-c.verified })
+	return c.proof
+}
+
+// build makes volume and container and starts it.
 func (c *creation) build(ctx context.Context) (*sandbox, error) {
-	verified := make(chan error, 1)
-	vctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() { verified <- c.p.verifySupervisor(vctx) }()
-	err := c.makeVolume(ctx)
-	if err == nil {
-		err = c.makeContainer(ctx)
-	}
-	if err != nil {
-		cancel()
-		<-verified //nolint:errcheck // it was cancelled
+	if err := c.makeVolume(ctx); err != nil {
 		return nil, err
 	}
-	if err := <-verified; err != nil {
+	if err := c.makeContainer(ctx); err != nil {
 		return nil, err
 	}
 	info, err := c.p.e.ContainerInspect(ctx, c.id)
@@ -423,10 +431,8 @@ func (c *creation) taken(ctx context.Context) error {
 
 // start starts the container and returns when its PID 1 answers.
 func (c *creation) start(ctx context.Context, s *sandbox) error {
-	if c.id == "" { // an adopted one is verified here
-		if err := c.p.verifySupervisor(ctx); err != nil {
-			return err
-		}
+	if err := c.proven(); err != nil {
+		return err
 	}
 	if c.p.shim == nil {
 		return c.startDirect(ctx, s)

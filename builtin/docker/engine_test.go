@@ -77,12 +77,22 @@ type file struct {
 // importImage makes an image of files, once per process, and returns its name.
 func importImage(t testing.TB, name string, changes []string, files func() []file) string {
 	t.Helper()
+	return importTo(t, os.Getenv(engineVariable), name, changes, files)
+}
+
+// importTo makes an image on an engine.
+func importTo(t testing.TB, host, name string, changes []string, files func() []file) string {
+	t.Helper()
+	api(t)
 	ref := "sbxhost-test:" + name
 	made.Lock()
 	defer made.Unlock()
-	if made.images[ref] {
+	if made.images[host+ref] {
 		return ref
 	}
+	cli, err := client.NewClientWithOpts(client.WithHost(host), client.WithAPIVersionNegotiation())
+	require.NoError(t, err)
+	defer func() { _ = cli.Close() }()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	dirs := map[string]bool{}
@@ -111,12 +121,12 @@ func importImage(t testing.TB, name string, changes []string, files func() []fil
 		require.NoError(t, err)
 	}
 	require.NoError(t, w.Close())
-	r, err := api(t).ImageImport(t.Context(), image.ImportSource{Source: &b, SourceName: "-"}, ref, image.ImportOptions{Changes: changes})
+	r, err := cli.ImageImport(t.Context(), image.ImportSource{Source: &b, SourceName: "-"}, ref, image.ImportOptions{Changes: changes})
 	require.NoError(t, err)
 	_, err = io.Copy(io.Discard, r)
 	require.NoError(t, err)
 	require.NoError(t, r.Close())
-	made.images[ref] = true
+	made.images[host+ref] = true
 	return ref
 }
 
@@ -141,11 +151,13 @@ func slurp(t testing.TB, path string) string {
 }
 
 // busyboxImage is an image of busybox alone.
-func busyboxImage(t testing.TB) string {
+func busyboxImage(t testing.TB) string { return busyboxTo(t, os.Getenv(engineVariable)) }
+
+func busyboxTo(t testing.TB, host string) string {
 	t.Helper()
 	path, err := exec.LookPath("busybox")
 	require.NoError(t, err, "apt-get install busybox-static")
-	return importImage(t, "busybox", []string{"ENV IMAGE_VARIABLE=of-the-image"}, func() []file {
+	return importTo(t, host, "busybox", []string{"ENV IMAGE_VARIABLE=of-the-image"}, func() []file {
 		list, err := exec.Command(path, "--list").Output()
 		require.NoError(t, err)
 		files := append(accounts(), file{name: "bin/busybox", content: slurp(t, path)})

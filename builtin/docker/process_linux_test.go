@@ -158,10 +158,14 @@ func TestBackgroundServerGoesOn(t *testing.T) {
 func TestKillWithoutTheSupervisor(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
-	for name, sig := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range []struct {
+		name, user string
+		sig        syscall.Signal
+	}{{"killed", "", syscall.SIGKILL}, {"stopped", "", syscall.SIGSTOP}, {"killed, of another user (trap 7)", "alice", syscall.SIGKILL}} {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			sb := create(t, p)
+			sig := c.sig
+			sb := create(t, p, func(r *provider.CreateRequest) { r.User = c.user })
 			word, other := "orphan-"+randomHex(8), "other-"+randomHex(8)
 			begin(t, sb, shell(`echo ready; sleep 300; : `+other))
 			proc := begin(t, sb, shell(family(word)))
@@ -174,6 +178,29 @@ func TestKillWithoutTheSupervisor(t *testing.T) {
 			assert.NotEmpty(t, marked(t, other))
 		})
 	}
+}
+
+// Trap 3: input that nobody reads does not hold a kill up.
+func TestUnreadInputDoesNotHoldTheKill(t *testing.T) {
+	t.Parallel()
+	sb := create(t, newProvider(t))
+	word := "unread-" + randomHex(8)
+	r := shell("echo ready; sleep 300; : " + word)
+	r.Stdin = provider.StdinLive
+	p := begin(t, sb, r)
+	go func() {
+		for b := make([]byte, 64<<10); ; {
+			if _, err := p.Stdin().Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	time.Sleep(300 * time.Millisecond) // until the window is used up
+	began := time.Now()
+	require.NoError(t, p.Kill(t.Context(), 0))
+	assert.Less(t, time.Since(began), 5*time.Second)
+	assertNone(t, word)
+	wait(t, p, 5*time.Second)
 }
 
 // A stream that breaks is lost, never success, and nothing of the command is left.
