@@ -32,8 +32,8 @@ func EngineCapabilities() []string { return append(WorkloadCapabilities(), "SETP
 // too; PID 1 keeps nothing else of its environment.
 func EngineEnviron() []string { return append(Environ(), "GODEBUG=", "GOTRACEBACK=none") }
 
-// PID1Options says what PID 1 does at the container's start. Neither field is
-// secret: both are in the container's arguments.
+// PID1Options says what PID 1 does at the container's start. No field is secret:
+// all are in the container's arguments.
 type PID1Options struct {
 	// Image: the image's own command will be started with Control.StartImage.
 	Image bool

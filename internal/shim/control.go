@@ -118,7 +118,8 @@ func (c *Control) Execs(ctx context.Context) ([]string, error) {
 // KillExec kills the exec's supervisor, also a stopped one, and its whole tree. It
 // returns nil when nothing of them is left, and a [*SurvivorsError] when something
 // is after five seconds of KILL. The exec's own stream ends without an exit frame.
-// Orphans, whose supervisor is dead already, are killed along with it.
+// An exec that the engine is still starting is not seen: close its stream, which ends
+// it. Orphans, whose supervisor is dead already, are killed along with it.
 func (c *Control) KillExec(ctx context.Context, id string) (Killed, error) {
 	if !ValidID(id) {
 		return Killed{}, &RefusedError{wire.RefuseArgs}

@@ -224,7 +224,7 @@ type counter int64
 func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
 
 // Trap 2: the end of the user's input is not the end of the transport.
-func TestEndOfInputIsNotTheEndOfTheTransport(t *testing.T) {
+func TestTrap02EndOfInputIsNotTheEndOfTheTransport(t *testing.T) {
 	t.Parallel()
 	x, out, _, _ := launch(t, `cat; echo after`, live())
 	_, err := io.WriteString(x.Stdin(), "line\n")
@@ -250,7 +250,7 @@ func TestEndOfTheTransportKillsTheTree(t *testing.T) {
 }
 
 // Trap 3: a kill does not wait behind input that nobody reads.
-func TestKillPassesUnreadInput(t *testing.T) {
+func TestTrap03KillPassesUnreadInput(t *testing.T) {
 	t.Parallel()
 	m := marker(t)
 	x, out, _, _ := launch(t, `trap '' TERM; echo ready; sleep `+m+` & wait; sleep `+m, live())
@@ -357,7 +357,7 @@ func TestMalformedRequestsStartNothing(t *testing.T) {
 
 // Trap 1: the terminal is made by the supervisor: its size is right before the
 // command starts, the request is not echoed, and long input is not cut.
-func TestFramedTerminal(t *testing.T) {
+func TestTrap01FramedTerminal(t *testing.T) {
 	t.Parallel()
 	x, out, errs, _ := launch(t, `stty size; test -t 0 && test -t 1 && test -t 2 && echo tty; echo via >/dev/tty; read line; echo "got $line"; stty size`,
 		live(), func(r *shim.Request) { r.TTY, r.Cols, r.Rows = true, 132, 44 })
@@ -426,7 +426,7 @@ func TestBackgroundChildGoesOn(t *testing.T) {
 
 // Trap 6, the half that can be had without a jail: a supervisor that is killed
 // shows as a lost exec, never as an exit code.
-func TestKilledSupervisorIsLost(t *testing.T) {
+func TestTrap06KilledSupervisorIsLost(t *testing.T) {
 	t.Parallel()
 	m := marker(t)
 	x, out, _, e := launch(t, `echo ready; sleep `+m)
@@ -443,7 +443,7 @@ func TestKilledSupervisorIsLost(t *testing.T) {
 
 // Trap 9: the supervisor's memory and environment are closed to its own user, and
 // hold nothing of the request in argv or environ.
-func TestSupervisorIsHidden(t *testing.T) {
+func TestTrap09SupervisorIsHidden(t *testing.T) {
 	t.Parallel()
 	var who *syscall.Credential
 	if os.Geteuid() == 0 { // root with all capabilities reads everything
