@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,12 @@ import (
 // commands in a folder of this one.
 var beyondFake = map[string]string{
 	"files/escape-link": "where links of a vendor's sandbox lead is the vendor's matter: nothing of the host's is behind them",
+}
+
+// unprovenHere says plainly what the kit has not got.
+var unprovenHere = map[string]string{
+	"the harness does not give Break":   "the kit cannot break the connection to one running command",
+	"the harness does not give Records": "what the fake stores cannot be searched",
 }
 
 var lacksOperation = regexp.MustCompile(`the plugin (?:does not offer|cannot) (list_dir|stat|mkdir|remove|read|write|port|exec|signal|input)\b`)
@@ -70,6 +77,11 @@ func (k *kit) provider(ctx context.Context) {
 	if k.opts.Words != nil {
 		h.Commands = k.opts.Words.commands()
 	}
+	if k.m.Has("exec") && !k.desc.Exec.Stream && k.desc.Exec.Kill == provider.KillNone {
+		// Such a vendor answers when the command has ended, and only then Exec
+		// returns: nothing can be looked at, or done, while it runs.
+		h.Commands.PrintSleep = nil
+	}
 	if _, err := os.Stat("/proc/self/cmdline"); err == nil && k.fake != nil {
 		// A fake runs commands on this machine.
 		h.Survivors, h.HostArgv = providertest.CountHostProcesses, true
@@ -85,7 +97,15 @@ func (k *kit) provider(ctx context.Context) {
 			}
 			c.Status = NotProved
 		case providertest.Unproven:
+			c.Reasons = slices.Clone(r.Messages)
+			for i, why := range c.Reasons {
+				if plain, ok := unprovenHere[why]; ok {
+					c.Reasons[i] = plain
+				}
+			}
 			switch {
+			case strings.Contains(r.Messages[0], "Commands.PrintSleep") && k.opts.Words == nil:
+				c.Reasons = []string{"the vendor answers when a command has ended: nothing can be looked at, or done, while it runs"}
 			case strings.HasPrefix(r.Check, "files/") && !k.m.Has("read") && !k.m.Has("write"):
 				c.Status, c.Reasons = NotDeclared, []string{"the manifest declares no file operations"}
 			case strings.HasPrefix(r.Check, "secrets/") && r.Check != "secrets/refused" && len(k.m.Protected.Exec) == 0:
@@ -96,6 +116,8 @@ func (k *kit) provider(ctx context.Context) {
 			// was refused is then what the check found.
 			if op := k.lacking(r.Messages); op != "" {
 				c.Status, c.Reasons = NotDeclared, []string{"the check needs the operation " + op + ", which the manifest does not declare"}
+			} else if r.Check == "volume/output" && k.fake != nil {
+				c.Reasons = append(c.Reasons, "if the vendor's answers cannot hold that much, let the fake say how much they can: MaxOutput in its Hello")
 			}
 		}
 		k.add(c)

@@ -347,7 +347,9 @@ func listChecks() []check {
 					t.Errorf("label %s is missing or different in the list", k)
 				}
 			}
-			if d := r.CreatedAt.Sub(before); d < -time.Hour || d > time.Hour {
+			if r.CreatedAt.IsZero() {
+				t.Errorf("CreatedAt is not set: the list must say when the sandbox was made")
+			} else if d := r.CreatedAt.Sub(before); d < -time.Hour || d > time.Hour {
 				t.Errorf("CreatedAt is %s away from now", d)
 			}
 		}},

@@ -46,7 +46,6 @@ func Register(v *fakevendor.Vendor, base string) fakevendor.Hello {
 		Origins: map[string]string{"api": base}, Credentials: map[string]string{"token": token},
 		Unproven: map[string]string{
 			"exec/dir-missing": shell, "exec/not-found": shell,
-			"env/argv": "Fly shows a command's output when it has ended, so nothing can be looked at while it runs",
 		},
 		MaxOutput: 1 << 20, // in JSON up to six times as long, in one answer of 8 MiB
 		Settings:  map[string]string{"app": app, "region": "fra", "image": "docker.io/library/debian:stable"},
