@@ -99,7 +99,8 @@ func (c *Control) Ping(ctx context.Context) (Pong, error) {
 	return Pong{Version: n[0], Image: st}, nil
 }
 
-// Execs lists the ids of the supervisors (of execs and file streams) that live. They
+// Execs lists the ids of the supervisors (of execs and file streams) that live; one
+// whose last frame has come may be among them for another moment. They
 // are known by what no workload can forge: the engine put them into the container,
 // so they have no parent there, and their command line is ExecArgs or FilesArgs.
 func (c *Control) Execs(ctx context.Context) ([]string, error) {
