@@ -160,6 +160,8 @@ func TestTLS(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		if strings.HasSuffix(r.URL.Path, "/version") {
 			_, _ = w.Write([]byte(`{"Version":"20.10.0","ApiVersion":"1.41","Os":"linux","Arch":"amd64"}`))
+		} else {
+			_, _ = w.Write([]byte(`{}`))
 		}
 	}))
 	srv.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}

@@ -54,9 +54,13 @@ func (c *creation) config() (*container.Config, *container.HostConfig) {
 		Mounts:    c.mounts(),
 	}
 	host.Ulimits = []*units.Ulimit{{Name: "core", Soft: 0, Hard: 0}}
-	host.PidsLimit = &pids
+	if p.info.PidsLimit {
+		host.PidsLimit = &pids
+	}
 	host.Memory = req.Resources.MemoryMiB << 20
-	host.MemorySwap = host.Memory
+	if p.info.SwapLimit {
+		host.MemorySwap = host.Memory
+	}
 	host.NanoCPUs = int64(req.Resources.CPUs * 1e9)
 	if req.Start == "image" {
 		host.LogConfig = container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "10m", "max-file": "1"}}

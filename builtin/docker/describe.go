@@ -1,6 +1,11 @@
 package docker
 
-import "github.com/sbxhost/sbxhost/provider"
+import (
+	"slices"
+	"strings"
+
+	"github.com/sbxhost/sbxhost/provider"
+)
 
 func (p *Provider) description() provider.Description {
 	d := provider.Description{
@@ -31,10 +36,38 @@ func (p *Provider) description() provider.Description {
 			"what the image leaves in the sandbox outside the root is not limited in size",
 		},
 	}
+	// An engine that cannot limit something accepts the wish and drops it.
+	const noLimit = "the engine cannot limit this: give it control groups (a rootless engine needs systemd and cgroup v2)"
+	remedies := map[string]string{}
+	for _, l := range []struct {
+		can     bool
+		feature *provider.Support
+		wish    string
+	}{
+		{p.info.MemoryLimit, &d.Features.MemoryMiB, "resources.memoryMiB"},
+		{p.info.CPUCfsQuota, &d.Features.CPUs, "resources.cpus"},
+		{p.info.PidsLimit, &d.Features.PIDs, "resources.pids"},
+	} {
+		if !l.can {
+			*l.feature, remedies[l.wish] = provider.SupportNone, noLimit
+		}
+	}
+	if !p.info.PidsLimit {
+		d.OpenEnds = append(d.OpenEnds, "the engine does not limit the number of processes")
+	}
+	if p.info.MemoryLimit && !p.info.SwapLimit {
+		d.OpenEnds = append(d.OpenEnds, "the engine limits memory and not swap")
+	}
+	if !slices.ContainsFunc(p.info.SecurityOptions, func(o string) bool { return strings.HasPrefix(o, "name=seccomp") && !strings.Contains(o, "unconfined") }) {
+		d.OpenEnds = append(d.OpenEnds, "the engine does not filter system calls (seccomp)")
+	}
 	if p.local {
 		d.Features.PathGrants = provider.SupportEnforced
 	} else {
-		d.Remedies = map[string]string{"pathGrants": "use an engine on this machine: host paths mean nothing to one elsewhere"}
+		remedies["pathGrants"] = "use an engine on this machine: host paths mean nothing to one elsewhere"
+	}
+	if len(remedies) > 0 {
+		d.Remedies = remedies
 	}
 	if p.shim == nil {
 		d.Transports[0] = provider.TransportInfo{Transport: provider.TransportExec, Detail: "engine-env",

@@ -17,6 +17,7 @@ import (
 
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/system"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -359,6 +360,38 @@ func (r *registry) ImageInspect(ctx context.Context, ref string, o ...inspectOpt
 		ref = real
 	}
 	return r.faulty.ImageInspect(ctx, ref, o...)
+}
+
+// rootless is an engine without control groups.
+type rootless struct{ *faulty }
+
+func (r rootless) Info(ctx context.Context) (system.Info, error) {
+	i, err := r.Engine.Info(ctx)
+	i.MemoryLimit, i.SwapLimit, i.PidsLimit, i.CPUCfsQuota, i.SecurityOptions = false, false, false, false, nil
+	return i, err
+}
+
+// What an engine cannot enforce is refused, not dropped.
+func TestEngineWithoutLimits(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	c, err := docker.Connect(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	f := newFaulty(c)
+	p, err := docker.NewWithEngine(t.Context(), rootless{f}, o)
+	require.NoError(t, err)
+	d := p.Describe()
+	require.NoError(t, provider.ValidateDescription(d))
+	assert.Contains(t, strings.Join(d.OpenEnds, "\n"), "seccomp")
+	for name, res := range map[string]provider.Resources{"memoryMiB": {MemoryMiB: 64}, "cpus": {CPUs: 1}, "pids": {PIDs: 10}} {
+		_, err := p.Create(t.Context(), request(func(r *provider.CreateRequest) { r.Resources = res }))
+		wantProblem(t, err, provider.Unsupported, name, "control groups")
+	}
+	sb := create(t, p)
+	info, err := c.ContainerInspect(t.Context(), sb.Ref().ID)
+	require.NoError(t, err)
+	assert.True(t, info.HostConfig.PidsLimit == nil || *info.HostConfig.PidsLimit == 0)
 }
 
 // foreign is an engine of an architecture for which there is no supervisor.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/docker/docker/api/types/system"
+
 	"github.com/sbxhost/sbxhost/internal/shim/shimbin"
 	"github.com/sbxhost/sbxhost/provider"
 )
@@ -20,6 +22,7 @@ type Provider struct {
 	opts     Options
 	version  string // of the engine
 	arch     string // of the engine, in Go's spelling
+	info     system.Info
 	local    bool   // the engine is on this machine
 	shim     []byte // nil: none fits, the engine's own exec is used
 	shimSum  string
@@ -83,6 +86,9 @@ func newProvider(ctx context.Context, e engine, opts Options) (*Provider, error)
 	p.version, p.arch = v.Version, v.Arch
 	if v.Os != "linux" {
 		return nil, problem(provider.Unsupported, "connect", host, "the engine runs "+v.Os+" containers").remedy("switch it to Linux containers")
+	}
+	if p.info, err = e.Info(timed); err != nil {
+		return nil, engineProblem(ctx, "connect", host, err, provider.AppliedNo)
 	}
 	if err := p.loadShim(host); err != nil {
 		return nil, err

@@ -467,7 +467,7 @@ func TestPreviousInAnyState_PY19_PY25_PY30_PY32(t *testing.T) {
 			assert.Empty(t, w.volumes())
 		})
 	}
-	t.Run("vanished with its volume", func(t *testing.T) {
+	t.Run("PY-24 vanished with its volume", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		m := protected()
