@@ -28,6 +28,7 @@ local:
   pids: 64
   unsafe: true
   killLeftovers: false
+docker: {host: "tcp://10.0.0.5:2376", image: "alpine:3", pull: never, pids: 99, shimPath: bin/shim, allowEngineEnv: true}
 redact: {minLength: 6, idle: 50ms}
 limits:
   live: 10
@@ -61,6 +62,7 @@ func TestParseFull(t *testing.T) {
 		Local: config.Local{StateDir: "/var/lib/sbxhost", AllowNetwork: true, InheritEnv: []string{"EDITOR"},
 			ReadOnlyPaths: []string{"/opt/tools"}, PIDs: 64,
 			Unsafe: true, KillLeftovers: new(bool)},
+		Docker: config.Docker{Host: "tcp://10.0.0.5:2376", Image: "alpine:3", Pull: "never", PIDs: 99, ShimPath: "bin/shim", AllowEngineEnv: true},
 		Redact: config.Redact{MinLength: 6, Idle: 50 * time.Millisecond},
 		Limits: config.Limits{Live: 10, Pending: 2, Execs: 8, RequestSecrets: 100, ExecTimeout: 5 * time.Minute, MaxOutput: 1 << 20},
 		Log:    config.Log{Level: "debug", Format: "json"},
@@ -123,6 +125,10 @@ var refused = []struct {
 	path      string
 	message   string // a part of it
 }{
+	{"host and context of docker", "docker: {host: x, context: y}\n", 1, 19, "/docker/context", "excludes host"},
+	{"pull policy", "docker:\n  pull: sometimes\n", 2, 3, "/docker/pull", "must be one of"},
+	{"negative pids of docker", "docker: {pids: -1}\n", 1, 10, "/docker/pids", "must not be negative"},
+	{"docker's unknown key", "docker: {hst: x}\n", 1, 10, "/docker", "unknown key"},
 	{"plugin name", "plugins: {E2B: {path: x.wasm}}\n", 1, 16, "/plugins/E2B", "lower-case"},
 	{"plugin without a path", "plugins:\n  e2b: {settings: {a: b}}\n", 2, 8, "/plugins/e2b", "path: e2b.wasm"},
 	{"plugin's unknown key", "plugins:\n  e2b: {path: x, allowPluginDrivn: true}\n", 2, 18, "/plugins/e2b", `did you mean "allowPluginDriven"?`},
