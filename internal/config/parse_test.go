@@ -81,6 +81,10 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	t.Parallel()
 	c, err := config.Parse([]byte(full))
 	require.NoError(t, err)
+	// The one that excludes another.
+	other, err := config.Parse([]byte("docker: {context: remote}"))
+	require.NoError(t, err)
+	c.Docker.Context = other.Docker.Context
 	var walk func(v reflect.Value, path string)
 	walk = func(v reflect.Value, path string) {
 		if v.Kind() != reflect.Struct {
