@@ -2,6 +2,7 @@ package examples_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestRunloopValuesPassThePlugin(t *testing.T) {
 	assert.Equal(t, canary, errs)
 	waits := 0
 	for _, r := range f.vendor.Requests() {
-		if r.Method == http.MethodPost && len(r.URL) > 15 && r.URL[len(r.URL)-15:] == "wait_for_status" {
+		if r.Method == http.MethodPost && strings.Contains(r.URL, "/wait_for_status") {
 			waits++
 		}
 	}
@@ -109,4 +110,15 @@ func TestRunloopRefusesRequestSecrets(t *testing.T) {
 	})
 	require.ErrorIs(t, err, provider.ErrUnsupported)
 	assert.Len(t, f.vendor.Requests(), before)
+}
+
+// Runloop returns the last 100 lines unless it is asked for more.
+func TestRunloopManyLines(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, runloopModule, fake.Register)
+	sb, err := f.load(t).Create(t.Context(), createRequest(sessionA, nil))
+	require.NoError(t, err)
+	exit, out, _ := run(t, sb, provider.ExecRequest{Shell: "seq 1 5000"})
+	assert.Equal(t, provider.ExitExited, exit.Kind)
+	assert.Equal(t, 5000, strings.Count(out, "\n"))
 }
