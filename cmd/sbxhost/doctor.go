@@ -143,6 +143,9 @@ func (a *app) diagnose(ctx context.Context) diagnosis {
 	c, desc := localCheck(ctx, cfg.Config)
 	add(c)
 	add(dockerCheck(ctx, cfg.Config))
+	for _, c := range daytonaChecks(ctx, cfg.Daytona) {
+		add(c)
+	}
 	d.Local = desc
 	for _, c := range d.Checks {
 		if c.Status == statusFail {

@@ -62,7 +62,7 @@ it. Reads no value, starts nothing. Exit code 1 if any reference would fail.`,
 			if err != nil {
 				return err
 			}
-			h, _, err := a.newHost(cmd.Context(), cfg, b.name, providerFlags{unsafeLocal: unsafe})
+			h, _, err := a.newHost(cmd.Context(), cfg, b.name, providerFlags{unsafeLocal: unsafe}, nil)
 			if err != nil {
 				return err
 			}

@@ -43,6 +43,9 @@ func builtins() []builtin {
 		{"docker", func(ctx context.Context, c config.Config, _ providerFlags) (provider.Provider, error) {
 			return docker.New(ctx, dockerOptions(c.Docker))
 		}},
+		{"daytona", func(ctx context.Context, c config.Config, _ providerFlags) (provider.Provider, error) {
+			return newDaytona(ctx, c.Daytona)
+		}},
 	}
 }
 
@@ -121,43 +124,49 @@ func parseTransport(flag string) (host.Transport, error) {
 	return "", usageError("--transport must be auto, exec or create")
 }
 
-// newHost makes a host with the configuration in force and one provider.
-func (a *app) newHost(ctx context.Context, cfg config.Loaded, name string, f providerFlags) (*host.Host, provider.Provider, error) {
+// openProvider makes a provider, and returns how a host gets to know it.
+func (a *app) openProvider(ctx context.Context, cfg config.Loaded, name string, f providerFlags) (provider.Provider, func(*host.Host) error, error) {
 	k, err := findProvider(cfg.Config, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	var p provider.Provider
-	var register func(*host.Host) error
 	if k.plugin() {
 		loaded, err := a.loadPlugin(ctx, cfg, k.name)
 		if err != nil {
 			return nil, nil, err
 		}
-		p, register = loaded, func(h *host.Host) error { return h.RegisterPlugin(k.name, loaded) }
-	} else {
-		if p, err = k.make(ctx, cfg.Config, f); err != nil {
-			return nil, nil, err
-		}
-		register = func(h *host.Host) error { return h.RegisterTrusted(k.name, p) }
+		return loaded, func(h *host.Host) error { return h.RegisterPlugin(k.name, loaded) }, nil
 	}
-	id, err := newRunID()
+	p, err := k.make(ctx, cfg.Config, f)
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := host.New(host.Options{
-		ID:            id,
+	return p, func(h *host.Host) error { return h.RegisterTrusted(k.name, p) }, nil
+}
+
+// newHost makes a host with the configuration in force and one provider. led may
+// be nil, for a host that makes nothing.
+func (a *app) newHost(ctx context.Context, cfg config.Loaded, name string, f providerFlags, led *runLedger) (*host.Host, provider.Provider, error) {
+	p, register, err := a.openProvider(ctx, cfg, name, f)
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := host.Options{
 		Grants:        cfg.Grants(),
 		Redact:        redactOptions(cfg.Redact),
 		Logger:        a.logger,
 		HostPathRoots: cfg.HostPathRoots,
 		Limits:        hostLimits(cfg.Limits),
-	})
+	}
+	if led != nil {
+		opts.ID, opts.Ledger = led.id, led
+	}
+	h, err := host.New(opts)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := register(h); err != nil {
-		return nil, nil, fmt.Errorf("register %s: %w", k.name, err)
+		return nil, nil, fmt.Errorf("register %s: %w", name, err)
 	}
 	return h, p, nil
 }

@@ -76,7 +76,7 @@ the answer is no.`,
 	f.BoolVar(&a.json, "json", false, "print results and errors as JSON")
 	must(root.RegisterFlagCompletionFunc("log-level", fixed(config.LogLevels...)))
 	must(root.RegisterFlagCompletionFunc("log-format", fixed(config.LogFormats...)))
-	root.AddCommand(a.runCommand(), a.grantsCommand(), a.redactCommand(), a.pluginCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.grantsCommand(), a.redactCommand(), a.pluginCommand(), a.reconcileCommand(), a.doctorCommand(), a.versionCommand())
 	// cobra adds it on execution and lets any shell's name pass, with its help.
 	root.InitDefaultCompletionCmd("completion")
 	for _, c := range root.Commands() {

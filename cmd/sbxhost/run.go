@@ -35,7 +35,7 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run one command in a new sandbox",
 		Long: `Makes a sandbox, runs the command in it with live redacted output, and removes the
 sandbox. Nothing is left behind, unless --keep says so; what a run leaves that was
-killed outright, the next run removes.
+killed outright, the next run with that provider removes, or sbxhost reconcile.
 
 The command's environment is the provider's short base, the manifest's literals,
 -e and --env-file, and the values of the references. References come from the

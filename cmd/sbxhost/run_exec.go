@@ -55,7 +55,12 @@ type runResult struct {
 
 // runPlan does the work: create, files, exec, destroy.
 func (a *app) runPlan(ctx context.Context, cfg config.Loaded, p *plan) (out *runResult, err error) {
-	h, prov, err := a.newHost(ctx, cfg, p.provider, p.flags)
+	led, err := a.openRunLedger()
+	if err != nil {
+		return nil, err
+	}
+	defer led.close()
+	h, prov, err := a.newHost(ctx, cfg, p.provider, p.flags, led)
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +74,7 @@ func (a *app) runPlan(ctx context.Context, cfg config.Loaded, p *plan) (out *run
 	if p.keep && !prov.Describe().Survives {
 		return nil, usageError("--keep: sandboxes of %s do not outlive this process", p.provider)
 	}
-	if p.provider == defaultProvider {
-		sweepRuns(ctx, prov, a.logger)
-	}
+	a.sweepRuns(ctx, p.provider, prov)
 	p.create.Progress = a.progress()
 	s, err := h.Create(ctx, p.create)
 	if err != nil {
@@ -115,6 +118,9 @@ func (a *app) runPlan(ctx context.Context, cfg config.Loaded, p *plan) (out *run
 			return nil, err
 		}
 		kept = true
+		if err := led.keep(); err != nil {
+			return nil, err
+		}
 		out.State = string(state)
 		if !a.json {
 			a.note("kept sandbox %s; its state: %s", s.ID(), state)
