@@ -25,6 +25,7 @@ type Config struct {
 	HostPathRoots []string `json:"hostPathRoots"`
 	Local         Local    `json:"local"`
 	Docker        Docker   `json:"docker"`
+	Daytona       Daytona  `json:"daytona"`
 	Redact        Redact   `json:"redact"`
 	Limits        Limits   `json:"limits"`
 	Log           Log      `json:"log"`
@@ -123,6 +124,27 @@ type Docker struct {
 // PullPolicies are the values Docker.Pull takes.
 var PullPolicies = []string{"missing", "always", "never"}
 
+// Daytona configures the daytona provider.
+type Daytona struct {
+	// APIURL is the control API's address; "" is the hosted service's.
+	APIURL string `json:"apiUrl"`
+	// APIKey says where the key comes from; the zero value is the variable
+	// DAYTONA_API_KEY.
+	APIKey Source `json:"apiKey"`
+	// Target is the region of new sandboxes; "" is the organization's default.
+	Target string `json:"target"`
+	// OrganizationID is needed when the key is a JWT.
+	OrganizationID string `json:"organizationId"`
+	// ToolboxURL is where toolboxes are reached, when their host is neither that
+	// of APIURL nor below it.
+	ToolboxURL string `json:"toolboxUrl"`
+	// Snapshot is for manifests that name no image; "" is the service's default.
+	Snapshot string `json:"snapshot"`
+	// AutoStop is how long a sandbox may be unused before the service stops it; 0
+	// is the default, 1 h.
+	AutoStop time.Duration `json:"autoStop"`
+}
+
 // Redact configures redaction.
 type Redact struct {
 	// MinLength is the shortest value that is redacted; 0 is the default, 8.
@@ -185,6 +207,9 @@ func (c Config) validate(at func(pointer string) Position) error {
 	if err := c.validatePlugins(fail); err != nil {
 		return err
 	}
+	if err := c.validateDaytona(fail); err != nil {
+		return err
+	}
 	switch {
 	case c.Log.Level != "" && !slices.Contains(LogLevels, c.Log.Level):
 		return fail("/log/level", "must be one of %v", LogLevels)
@@ -202,6 +227,7 @@ func (c Config) validate(at func(pointer string) Position) error {
 		"/limits/execs": int64(c.Limits.Execs), "/limits/requestSecrets": int64(c.Limits.RequestSecrets),
 		"/limits/execTimeout": int64(c.Limits.ExecTimeout), "/limits/maxOutput": c.Limits.MaxOutput,
 		"/redact/idle": int64(c.Redact.Idle), "/local/pids": c.Local.PIDs, "/docker/pids": c.Docker.PIDs,
+		"/daytona/autoStop": int64(c.Daytona.AutoStop),
 	} {
 		if n < 0 {
 			return fail(pointer, "must not be negative")

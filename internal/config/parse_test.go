@@ -29,6 +29,14 @@ local:
   unsafe: true
   killLeftovers: false
 docker: {host: "tcp://10.0.0.5:2376", image: "alpine:3", pull: never, pids: 99, shimPath: bin/shim, allowEngineEnv: true}
+daytona:
+  apiUrl: https://daytona.example.com/api
+  apiKey: {type: process_env, name: MY_DAYTONA_KEY}
+  target: eu
+  organizationId: 0d9b5fa2-1111-4222-8333-944445555566
+  toolboxUrl: https://proxy.example.com/toolbox
+  snapshot: base
+  autoStop: 30m
 redact: {minLength: 6, idle: 50ms}
 limits:
   live: 10
@@ -63,6 +71,8 @@ func TestParseFull(t *testing.T) {
 			ReadOnlyPaths: []string{"/opt/tools"}, PIDs: 64,
 			Unsafe: true, KillLeftovers: new(bool)},
 		Docker: config.Docker{Host: "tcp://10.0.0.5:2376", Image: "alpine:3", Pull: "never", PIDs: 99, ShimPath: "bin/shim", AllowEngineEnv: true},
+		Daytona: config.Daytona{APIURL: "https://daytona.example.com/api", APIKey: config.Source{Type: "process_env", Name: "MY_DAYTONA_KEY"},
+			Target: "eu", OrganizationID: "0d9b5fa2-1111-4222-8333-944445555566", ToolboxURL: "https://proxy.example.com/toolbox", Snapshot: "base", AutoStop: 30 * time.Minute},
 		Redact: config.Redact{MinLength: 6, Idle: 50 * time.Millisecond},
 		Limits: config.Limits{Live: 10, Pending: 2, Execs: 8, RequestSecrets: 100, ExecTimeout: 5 * time.Minute, MaxOutput: 1 << 20},
 		Log:    config.Log{Level: "debug", Format: "json"},
@@ -132,6 +142,11 @@ var refused = []struct {
 	{"host and context of docker", "docker: {host: x, context: y}\n", 1, 19, "/docker/context", "excludes host"},
 	{"pull policy", "docker:\n  pull: sometimes\n", 2, 3, "/docker/pull", "must be one of"},
 	{"negative pids of docker", "docker: {pids: -1}\n", 1, 10, "/docker/pids", "must not be negative"},
+	{"source type of daytona's key", "daytona:\n  apiKey: {type: vault, name: K}\n", 2, 12, "/daytona/apiKey/type", "must be process_env"},
+	{"pasted key of daytona", "daytona: {apiKey: {type: process_env, name: dtn_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}\n", 1, 39, "/daytona/apiKey/name", "never a value"},
+	{"daytona's key without a name", "daytona: {apiKey: {type: process_env}}\n", 1, 11, "/daytona/apiKey", "must name a variable"},
+	{"negative autoStop", "daytona: {autoStop: -1m}\n", 1, 11, "/daytona/autoStop", "must not be negative"},
+	{"daytona's unknown key", "daytona: {url: x}\n", 1, 11, "/daytona", "unknown key"},
 	{"docker's unknown key", "docker: {hst: x}\n", 1, 10, "/docker", "unknown key"},
 	{"plugin name", "plugins: {E2B: {path: x.wasm}}\n", 1, 16, "/plugins/E2B", "lower-case"},
 	{"plugin without a path", "plugins:\n  e2b: {settings: {a: b}}\n", 2, 8, "/plugins/e2b", "path: e2b.wasm"},
