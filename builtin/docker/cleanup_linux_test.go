@@ -343,9 +343,16 @@ func TestPathGrants_JU48(t *testing.T) {
 	sb := create(t, p, func(r *provider.CreateRequest) {
 		r.Mounts = []provider.PathGrant{{Path: "/grant,ro=\"x\"", HostPath: dir, ReadOnly: true}, {Path: "/open", HostPath: dir}}
 	})
+	info, err := api(t).ContainerInspect(t.Context(), sb.Ref().ID)
+	require.NoError(t, err)
+	for _, m := range info.HostConfig.Mounts {
+		if m.ReadOnly && m.BindOptions != nil {
+			assert.True(t, m.BindOptions.NonRecursive, "what is mounted below a read-only grant can be written")
+		}
+	}
 	got := run(t, sb, shell(`cat '/grant,ro="x"/f'; touch '/grant,ro="x"/g' 2>/dev/null || echo " refused"; echo written > /open/h`))
 	assert.Equal(t, "from the host refused\n", got.stdout)
 	assert.Equal(t, "written\n", slurp(t, dir+"/h"))
-	_, err := sb.Files().Stat(t.Context(), "../open/f")
+	_, err = sb.Files().Stat(t.Context(), "../open/f")
 	assert.ErrorIs(t, err, provider.ErrPermissionDenied)
 }

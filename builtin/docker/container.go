@@ -106,8 +106,9 @@ func (c *creation) mounts() []mount.Mount {
 		mounts = append(mounts, c.p.supervisorMount(true))
 	}
 	for _, g := range c.req.Mounts {
+		// What is mounted below a grant would stay writable in a read-only one.
 		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: g.HostPath, Target: g.Path, ReadOnly: g.ReadOnly,
-			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate}})
+			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate, NonRecursive: g.ReadOnly}})
 	}
 	return mounts
 }

@@ -230,7 +230,7 @@ func (c *creation) adopt(ctx context.Context, id string) (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.given(c.req)
+	s.given(c.req, c.picture)
 	if info.State.Paused {
 		if err := s.Resume(ctx); err != nil {
 			return nil, err
@@ -291,7 +291,7 @@ func (c *creation) build(ctx context.Context) (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.given(c.req)
+	s.given(c.req, c.picture)
 	if err := c.start(ctx, s); err != nil {
 		c.p.forget(s)
 		return nil, err

@@ -57,6 +57,7 @@ func (p *Provider) destroy(ctx context.Context, name string) error {
 	if err := p.destroyVolumes(ctx, name, owner); err != nil {
 		return err
 	}
+	p.forgetName(name)
 	if s != nil && s.network {
 		p.leave(ctx, owner)
 	}

@@ -63,10 +63,14 @@ func (p *Provider) sandbox(info container.InspectResponse) (*sandbox, error) {
 	return s, nil
 }
 
-// given remembers the values of the create transport for this sandbox's commands.
-func (s *sandbox) given(req provider.CreateRequest) {
+// given remembers the values of the create transport for this sandbox's commands,
+// and the environment of its image.
+func (s *sandbox) given(req provider.CreateRequest, pic picture) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if pic.id == s.imageID {
+		s.base = append([]string{}, pic.env...)
+	}
 	if req.Transport == provider.TransportCreate {
 		s.values, s.known = req.Protected, true
 	}
@@ -83,6 +87,21 @@ func (p *Provider) forget(s *sandbox) {
 	s.mu.Unlock()
 	if s.files != nil {
 		_ = s.files.Close()
+	}
+}
+
+// forgetName forgets sandboxes whose container somebody else removed.
+func (p *Provider) forgetName(name string) {
+	p.mu.Lock()
+	var gone []*sandbox
+	for _, s := range p.sandboxes {
+		if s.name == name {
+			gone = append(gone, s)
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range gone {
+		p.forget(s)
 	}
 }
 
