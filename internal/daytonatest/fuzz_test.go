@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sbxhost/sbxhost/internal/daytonatest"
 )
@@ -22,7 +23,7 @@ func fuzzFake(f *testing.F) func(t *testing.T, method, path, kind string, body [
 	f.Cleanup(tr.CloseIdleConnections)
 	return func(t *testing.T, method, path, kind string, body []byte) (int, http.Header, string) {
 		t.Helper()
-		c := &client{t: t, s: s, http: &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+		c := &client{t: t, s: s, http: &http.Client{Transport: tr, Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 		r := c.do(method, strings.TrimSuffix(s.URL(), "/api")+path, body, header("Content-Type", kind))
 		if r.err != nil {
 			t.Fatalf("no answer: %v", r.err)
@@ -60,7 +61,7 @@ func FuzzCreateRequest(f *testing.F) {
 }
 
 func FuzzListQuery(f *testing.F) {
-	for _, seed := range []string{"labels={}", "labels=[", "limit=-1", "cursor=AAAA", "states=a,b&states=", "page=99999999999999999999", "order=asc&name=%00", "labels=%7B%22a%22%3A1%7D", "limit=1&limit=2"} {
+	for _, seed := range []string{"labels={}", "labels=[", "limit=-1", "cursor=AAAA", "states=a,b&states=", "page=99999999999999999999", "page=99999999999999999", "order=asc&name=%00", "labels=%7B%22a%22%3A1%7D", "limit=1&limit=2"} {
 		f.Add(seed)
 	}
 	ask := fuzzFake(f)

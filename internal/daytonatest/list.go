@@ -184,15 +184,13 @@ func (c *call) list() {
 		next = base64.RawURLEncoding.EncodeToString([]byte("0|loop"))
 	}
 	items := make([]any, 0, len(all))
-	c.s.mu.Lock()
 	for _, e := range all {
 		items = append(items, c.item(e, e.object))
 	}
-	c.s.mu.Unlock()
 	c.json(http.StatusOK, map[string]any{"items": items, "nextCursor": next})
 }
 
-// item applies the faults of objects to a list's item; s.mu is held.
+// item applies the faults of objects to a list's item.
 func (c *call) item(e listEntry, o map[string]any) map[string]any {
 	o = maps.Clone(o)
 	if f, ok := c.s.faults.is(ForeignToolboxURL, c.op, e.sb); ok {
@@ -242,7 +240,7 @@ func (c *call) paginated() {
 	page := 1
 	if text := c.query("page"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
+		if err != nil || n < 1 || n > 1<<20 {
 			c.fail(http.StatusBadRequest, "page must not be less than 1")
 			return
 		}
@@ -251,10 +249,8 @@ func (c *call) paginated() {
 	total := len(all)
 	from := min((page-1)*limit, total)
 	items := make([]any, 0, limit)
-	c.s.mu.Lock()
 	for _, e := range all[from:min(from+limit, total)] {
 		items = append(items, c.item(e, e.full))
 	}
-	c.s.mu.Unlock()
 	c.json(http.StatusOK, map[string]any{"items": items, "total": total, "page": page, "totalPages": (total + limit - 1) / limit})
 }

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"strings"
 )
 
@@ -106,7 +108,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c.op = c.route.op
 	c.log = s.rec.begin(s.Now(), c)
 	defer func() {
-		c.log.Status = c.w.status
+		if p := recover(); p != nil {
+			if p != http.ErrAbortHandler { //nolint:errorlint // it is compared, as net/http does
+				// A bug of the fake must not look like a fault of the network: it
+				// ends the process, which a panic of a handler would not.
+				go panic(fmt.Sprintf("daytonatest: %s: %v\n%s", c.op, p, debug.Stack()))
+			}
+			defer panic(http.ErrAbortHandler)
+		}
 		s.rec.end(c)
 		s.logf("%s %s %s -> %d", r.Method, c.op, r.URL.Path, c.w.status)
 	}()
