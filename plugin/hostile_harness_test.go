@@ -327,7 +327,7 @@ func (s *stage) request(session string) provider.CreateRequest {
 }
 
 func (s *stage) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
 	s.t.Cleanup(cancel)
 	return ctx
 }

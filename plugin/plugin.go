@@ -293,6 +293,9 @@ func (p *Plugin) instances(ctx context.Context) (*engine.Pool, error) {
 	}
 	if p.m.Limits.WallMs > 0 {
 		opts.Timeout = time.Duration(p.m.Limits.WallMs) * time.Millisecond
+		// Initialising has a bound of its own on computing; on a machine that is
+		// very busy it may take as long as a call.
+		opts.InitTimeout = max(opts.Timeout, abi.DefaultWallMillis*time.Millisecond)
 	}
 	if p.hooks.MemoryPages > 0 {
 		opts.MemoryPages = p.hooks.MemoryPages
