@@ -73,10 +73,12 @@ func TestPTY(t *testing.T) {
 	assert.EqualValues(t, 90, o["cols"])
 	c.say(ws, "stty size\n")
 	c.until(ws, "20 90")
-	c.say(ws, "echo slee''ping; sleep 300\n")
-	c.until(ws, "sleeping")
+	// It says itself that it is in the foreground.
+	c.say(ws, `sh -c 'trap "echo cau""ght; exit" INT; echo read""y; while :; do sleep 0.05; done'`+"\n")
+	c.until(ws, "ready")
 	c.say(ws, "\x03")
-	c.until(ws, "# ") // the prompt: what is typed at the same time would be flushed
+	c.until(ws, "caught")
+	c.until(ws, "# ") // the prompt: what is typed before would be flushed
 	c.say(ws, "echo after''wards\n")
 	c.until(ws, "afterwards")
 	c.say(ws, "exit 3\n")
