@@ -25,9 +25,10 @@ type Redactor struct {
 // shared is the state of a Redactor.
 type shared struct {
 	opts  Options
-	build func([]needle) engine // the one place that chooses an engine
+	build func([]needle) engine // the fast engine
 	set   atomic.Pointer[set]
 	held  atomic.Int64
+	spent atomic.Int64 // bytes that were looked at while narrow
 
 	mu      sync.Mutex
 	names   map[string]*name
@@ -40,9 +41,10 @@ type shared struct {
 	merging bool
 	left    uint64
 	escape  bool
-	markers []byte          // every marker, each followed by a NUL
-	grams   [1 << 10]uint64 // bitmap of the four-byte pieces of markers
-	fresh   []*name         // markers not yet looked at for collisions
+	wide    bool             // the fast engine is in use, not the small one
+	markers []byte           // every marker, each followed by a NUL
+	grams   *[1 << 10]uint64 // bitmap of the four-byte pieces of markers; nil while they are few
+	fresh   []*name          // markers not yet looked at for collisions
 	refused []Refused
 	retired map[string]bool
 	secrets int
@@ -208,14 +210,31 @@ func (sh *shared) name(text string) *name {
 	if clean(text) {
 		n.marker = markerStart + text + "]"
 		sh.markers = append(append(sh.markers, n.marker...), 0)
-		for i := range len(n.marker) - shortFloor + 1 {
-			h := gramHash(n.marker[i:])
-			sh.grams[h>>6] |= 1 << (h & 63)
+		if sh.grams == nil && len(sh.names) >= manyNames {
+			sh.grams = new([1 << 10]uint64)
+			for _, old := range sh.names {
+				sh.sift(old.marker)
+			}
 		}
+		sh.sift(n.marker)
 		sh.fresh = append(sh.fresh, n)
 	}
 	sh.names[text] = n
 	return n
+}
+
+// manyNames is how many names make the bitmap worth its memory.
+const manyNames = 16
+
+// sift notes the pieces of a marker in the bitmap.
+func (sh *shared) sift(marker string) {
+	if sh.grams == nil {
+		return
+	}
+	for i := range len(marker) - shortFloor + 1 {
+		h := gramHash(marker[i:])
+		sh.grams[h>>6] |= 1 << (h & 63)
+	}
 }
 
 // What was added last is compiled at every Add, so it stays few; what was added
@@ -232,6 +251,9 @@ func (sh *shared) install(fresh []needle) {
 		sh.left |= fresh[i].left
 		sh.escape = sh.escape || escapable(fresh[i].text[0])
 		sh.collide(fresh[i].text)
+	}
+	if !sh.wide && len(sh.all) > smallMax { // a merge under way reads it: see merge
+		sh.wide = true
 	}
 	switch {
 	case len(fresh) > max(middleMax, sh.built):
@@ -274,7 +296,29 @@ func (sh *shared) merge(all []needle) {
 
 // layered is the set of the engines as they are and a small one for the rest.
 func (sh *shared) layered() *set {
-	return newSet(sh.left, sh.escape, sh.big, sh.middle, sh.compile(sh.all[sh.mended:]))
+	s := newSet(sh.left, sh.escape, sh.big, sh.middle, sh.compile(sh.all[sh.mended:]))
+	s.narrow = !sh.wide && len(s.layers) > 0
+	return s
+}
+
+// widenAfter is how many bytes the small engine looks at before the fast one,
+// which takes some ten times its memory, pays: a host has many sandboxes of which
+// little is ever read.
+const widenAfter = 16 << 10
+
+// widen counts bytes that are looked at by the small engine, and puts the fast
+// one in its place when they become many. It reports whether the set changed.
+func (sh *shared) widen(n int) bool {
+	if sh.spent.Add(int64(n)) < widenAfter {
+		return false
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !sh.wide {
+		sh.wide = true
+		sh.set.Store(sh.layered())
+	}
+	return true
 }
 
 // collide makes every marker in which a needle occurs the plain one.
@@ -283,6 +327,9 @@ func (sh *shared) collide(text string) {
 		return
 	}
 	for i := range len(text) - shortFloor + 1 {
+		if sh.grams == nil {
+			break
+		}
 		if h := gramHash(text[i:]); sh.grams[h>>6]&(1<<(h&63)) == 0 {
 			return
 		}
@@ -306,6 +353,9 @@ func gramHash(s string) uint32 {
 func (sh *shared) compile(needles []needle) engine {
 	if len(needles) == 0 {
 		return nil
+	}
+	if !sh.wide {
+		return newSorted(needles)
 	}
 	return sh.build(needles)
 }

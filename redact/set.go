@@ -32,6 +32,7 @@ type set struct {
 	left   uint64 // six-bit values that can stand before some needle
 	escape bool   // some needle starts like the second half of an escape
 	first  [256]uint8
+	narrow bool // of the small engine: see shared.widen
 }
 
 // What a byte may be, in set.first.

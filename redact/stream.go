@@ -22,6 +22,9 @@ type stream struct {
 // until the next call and may be p itself.
 func (st *stream) next(p []byte, e end) []byte {
 	set := st.sh.set.Load()
+	if set.narrow && st.sh.widen(len(p)) {
+		set = st.sh.set.Load()
+	}
 	if e == more && st.out == 0 && len(st.carry)+len(p) < set.least {
 		if len(p) == 1 && len(st.carry) < 2 {
 			return st.single(set, p)

@@ -31,7 +31,12 @@ func (w *whole) release() {
 // each calls span for everything to mask in src, in order, and reports whether
 // there was anything.
 func (r *Redactor) each(w *whole, src []byte) []span {
-	spans, _ := r.core().set.Load().resolve(src, lookbehind{}, eof, &w.buf)
+	sh := r.core()
+	set := sh.set.Load()
+	if set.narrow && sh.widen(len(src)) {
+		set = sh.set.Load()
+	}
+	spans, _ := set.resolve(src, lookbehind{}, eof, &w.buf)
 	return spans
 }
 
