@@ -103,6 +103,9 @@ func (r *Redactor) UseSimple() {
 	r.core().build = func(n []needle) engine { return newSorted(n) }
 }
 
+// Widen makes r use the fast engine now, not after some kilobytes.
+func (r *Redactor) Widen() { r.core().widen(widenAfter) }
+
 // ScanHit is one hit of an engine.
 type ScanHit struct {
 	Start, End int
