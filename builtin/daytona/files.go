@@ -312,7 +312,11 @@ printf done`, false)
 
 // removeParts removes what an upload left.
 func (sb *sandbox) removeParts(ctx context.Context, tag string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	patience := 10 * time.Second
+	if ctx.Err() != nil {
+		patience = 2 * time.Second // nobody is to wait for it
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	_, _ = sb.helper(ctx, helper{op: "clean", again: true, timeout: 10 * time.Second, script: `rm -f -- ` + base + `/` + tag + `.*`})
 }
