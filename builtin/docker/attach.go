@@ -75,16 +75,24 @@ func (h *hijacked) Read(p []byte) (int, error) {
 			n, err := h.resp.Reader.Read(p[:min(len(p), int(h.left))])
 			h.left -= uint32(n) //nolint:gosec // n is not above left
 			h.note(&h.began, p[:n])
-			return n, err
+			return n, h.torn(err)
 		}
 		var other [1024]byte
 		n, err := h.resp.Reader.Read(other[:min(len(other), int(h.left))])
 		h.left -= uint32(n) //nolint:gosec // n is not above left
 		h.note(&h.notes, other[:n])
 		if err != nil {
-			return 0, err
+			return 0, h.torn(err)
 		}
 	}
+}
+
+// torn tells an end within a chunk from the stream's end.
+func (h *hijacked) torn(err error) error {
+	if errors.Is(err, io.EOF) && h.left > 0 {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 func (h *hijacked) note(to *[]byte, b []byte) {

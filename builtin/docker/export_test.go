@@ -1,8 +1,11 @@
 package docker
 
 import (
+	"bufio"
 	"context"
+	"io"
 
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/client"
 )
 
@@ -16,3 +19,14 @@ func NewWithEngine(ctx context.Context, e Engine, opts Options) (*Provider, erro
 
 // Connect returns the client that New would use.
 func Connect(opts Options) (*client.Client, error) { return connect(opts) }
+
+// Demultiplex reads standard output from an engine's stream.
+func Demultiplex(r io.Reader) io.Reader {
+	return &hijacked{resp: types.HijackedResponse{Reader: bufio.NewReader(r)}}
+}
+
+// Explanation is what a stream of Demultiplex said besides.
+func Explanation(r io.Reader) (stderr, began string) { return r.(*hijacked).explanation() }
+
+// SessionOf is the session of a sandbox's name.
+func SessionOf(name string) string { return sessionOf(name) }
