@@ -109,7 +109,8 @@ type Options struct {
 //	CheckGrants                                 explain, without reading a value
 //	Create, Adopt, Resume                       make a Session
 //	Session, Sessions                           find one
-//	Reconcile                                   agree with providers and ledger
+//	Reconcile, ReconcileEvery                   agree with providers and ledger
+//	StoredState, Discard                        what an earlier process left
 //	Close                                       end everything
 //
 // A Host is safe for concurrent use.

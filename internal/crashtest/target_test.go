@@ -5,6 +5,7 @@ package crashtest
 import (
 	"os"
 	"path/filepath"
+	"testing"
 	"time"
 
 	"github.com/sbxhost/sbxhost/builtin/local"
@@ -23,6 +24,8 @@ type target struct {
 	reveal func(file string) host.ExecRequest
 	// every is how many steps lie between two deaths in an ordinary run.
 	every int
+	// need skips or fails the test where there is no such provider; may be nil.
+	need func(t *testing.T)
 }
 
 // targets by name. Another provider is one more entry.
@@ -30,6 +33,7 @@ var targets = map[string]target{
 	"disk":   {open: openDisk(false), write: diskWrite, reveal: diskReveal, every: 1},
 	"shared": {open: openDisk(true), write: diskWrite, reveal: diskReveal, every: 1},
 	"local":  {open: openLocal, write: shellWrite, reveal: shellReveal, every: 4},
+	"docker": {open: openDocker, write: shellWrite, reveal: shellReveal, every: 80, need: needEngine},
 }
 
 func openDisk(shared bool) func(string, func(string)) (provider.Provider, error) {

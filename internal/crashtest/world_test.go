@@ -4,6 +4,8 @@ package crashtest
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,10 +20,13 @@ import (
 	"github.com/sbxhost/sbxhost/provider/providertest/fault"
 )
 
-const (
-	owner  = "crashtest"
-	canary = "canary-cr4sh-0f8e61d2a7"
-)
+const canary = "canary-cr4sh-0f8e61d2a7"
+
+// ownerOf is the name of dir's hosts.
+func ownerOf(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return "crashtest-" + hex.EncodeToString(sum[:8])
+}
 
 // entry is one line of the journal: what the process was about to do with a
 // session, and then that it has done it. The journal is the truth that its end is
@@ -72,7 +77,7 @@ func newWorld(t target, dir string, s *steps) (*world, error) {
 	}
 	w.faults = fault.New(p)
 	w.faults.Watch(s.watch)
-	w.h, err = host.New(options(stepLedger{led, s}))
+	w.h, err = host.New(options(stepLedger{led, s}, ownerOf(dir)))
 	if err != nil {
 		return nil, err
 	}
