@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/volume"
@@ -118,6 +119,40 @@ func TestLostAnswers(t *testing.T) {
 		require.NoError(t, s.Close(t.Context()))
 		assert.Empty(t, w.sandboxes())
 	})
+}
+
+// A create that is given up while the engine still works on it leaves nothing: what
+// comes late is removed, and until that is certain the error says so.
+func TestGivenUpCreateLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		delay   time.Duration
+		applied provider.Applied
+	}{"the answer comes": {time.Second, provider.AppliedNo}, "the answer comes late": {7 * time.Second, provider.AppliedUnknown}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var began time.Time
+			w.engine.failBefore("ContainerCreate", func(string) error {
+				began = time.Now()
+				cancel()
+				time.Sleep(c.delay) // the engine is slow
+				return nil
+			})
+			req := request()
+			req.Labels[provider.LabelOwner] = w.id
+			_, err := w.p.Create(ctx, req)
+			assert.ErrorIs(t, err, provider.ErrCanceled)
+			assert.Equal(t, c.applied, provider.AppliedOf(err))
+			assert.Less(t, time.Since(began), 15*time.Second)
+			assert.Eventually(t, func() bool {
+				asked, left := w.engine.asked("ContainerCreate"), w.sandboxes()
+				return asked == 1 && time.Since(began) > c.delay+time.Second && len(left) == 0 && len(w.volumes()) == 0
+			}, 20*time.Second, 100*time.Millisecond, "something is left")
+		})
+	}
 }
 
 // Closing converges, however often a part of it fails.

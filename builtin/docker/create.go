@@ -46,6 +46,7 @@ type creation struct {
 	workspace string // volume
 	made      bool   // something may exist
 	foreign   bool   // and a container of that name is not ours
+	late      bool   // and a container may still come
 	id        string // container
 }
 
@@ -237,6 +238,11 @@ func (c *creation) adopt(ctx context.Context, id string) (*sandbox, error) {
 		}
 	}
 	if !info.State.Running {
+		if c.p.shim != nil && !slices.ContainsFunc(info.Mounts, func(m container.MountPoint) bool {
+			return m.Destination == path.Dir(shim.Path) && m.Name == c.p.supervisorName() && !m.RW
+		}) {
+			return nil, problem(provider.FailedPrecondition, opCreate, c.req.Name, "the stopped sandbox has the supervisor of another version of sbxhost").remedy("destroy it, and create another")
+		}
 		if err := c.start(ctx, s); err != nil {
 			return nil, err
 		}
@@ -262,7 +268,7 @@ func (c *creation) fail(ctx context.Context, err error) error {
 		if c.foreign {
 			undo = func() error { return c.p.destroyVolumes(after, c.req.Name, c.req.Labels[provider.LabelOwner]) }
 		}
-		if undo() != nil {
+		if undo() != nil || c.late {
 			pe.Applied = provider.AppliedUnknown
 		}
 	}
@@ -378,18 +384,19 @@ func (c *creation) provenWorkspace(ctx context.Context, name string, mine func(m
 }
 
 func (c *creation) makeContainer(ctx context.Context) error {
-	config, hostConfig := c.config()
-	made, err := c.p.e.ContainerCreate(ctx, config, hostConfig, nil, nil, c.req.Name)
-	for i := range config.Env {
-		config.Env[i] = "" // the only copy of ours of what is protected
-	}
+	made, err := c.askForContainer(ctx)
 	switch {
 	case err == nil:
 		c.id = made.ID
-	case cerrdefs.IsConflict(err) && ctx.Err() == nil:
+	case cerrdefs.IsConflict(err) && ctx.Err() != nil:
+		c.made = false // whoever has the name is not to be undone
+		return ctxProblem(opCreate, c.req.Name, ctx.Err(), provider.AppliedUnknown)
+	case cerrdefs.IsConflict(err):
 		return c.taken(ctx)
 	default:
-		return engineProblem(ctx, opCreate, c.subject(err), err, provider.AppliedUnknown)
+		f := engineProblem(ctx, opCreate, c.subject(err), err, provider.AppliedUnknown)
+		c.late = c.late || f.Applied != provider.AppliedNo && ctx.Err() == nil
+		return f
 	}
 	// A link where the supervisor is mounted would let an image decide what runs.
 	if c.p.shim == nil {
@@ -404,6 +411,53 @@ func (c *creation) makeContainer(ctx context.Context) error {
 		return problem(provider.FailedPrecondition, opCreate, c.image, "the image has something else than a directory at "+path.Dir(shim.Path)+", where the supervisor goes").remedy("use another image")
 	}
 	return nil
+}
+
+// latePatience is how long a create that was given up waits for the engine's answer.
+const latePatience = 5 * time.Second
+
+// askForContainer has the engine make the container. An engine goes on with what its
+// caller gave up, so the answer is waited for: what was made has to be removed. Should
+// it come later still, it is removed then.
+func (c *creation) askForContainer(ctx context.Context) (container.CreateResponse, error) {
+	type answer struct {
+		made container.CreateResponse
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		config, hostConfig := c.config()
+		made, err := c.p.e.ContainerCreate(context.WithoutCancel(ctx), config, hostConfig, nil, nil, c.req.Name)
+		for i := range config.Env {
+			config.Env[i] = "" // the only copy of ours of what is protected
+		}
+		done <- answer{made, err}
+	}()
+	select {
+	case a := <-done:
+		return a.made, a.err
+	case <-ctx.Done():
+	}
+	select {
+	case a := <-done:
+		if a.err == nil {
+			a.err = ctx.Err()
+		}
+		return a.made, a.err
+	case <-time.After(latePatience):
+	}
+	c.late = true
+	go func() {
+		if a := <-done; a.err == nil {
+			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+			defer cancel()
+			if unlock, err := c.p.sessions.lock(after, c.req.SessionID); err == nil {
+				defer unlock()
+				_ = c.p.destroy(after, c.req.Name) // else it is listed
+			}
+		}
+	}()
+	return container.CreateResponse{}, ctx.Err()
 }
 
 // subject of an engine's refusal: mostly the sandbox, but an image that vanished.
