@@ -915,3 +915,15 @@ func (d *doubling) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return resp, nil
 }
+
+func deleteForeign(t *testing.T, srv *daytonatest.Server, id string) {
+	t.Helper()
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, srv.URL()+"/sandbox/"+id, http.NoBody)
+	require.NoError(t, err)
+	q.Header.Set("Authorization", "Bearer "+srv.Key())
+	resp, err := http.DefaultClient.Do(q)
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	require.Equal(t, 200, resp.StatusCode)
+	require.Eventually(t, func() bool { i, _ := srv.Sandbox(id); return i.Destroyed }, 5*time.Second, 5*time.Millisecond)
+}

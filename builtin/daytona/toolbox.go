@@ -99,41 +99,41 @@ func (b *box) Upload(ctx context.Context, path string, data []byte) error {
 	return err
 }
 
-// Download asks for a range, and bears a service that ignores it.
+// Download asks for a range, and bears a service that ignores it. The range
+// begins one byte early, so that there always is something to send: what the
+// service answers to an empty range is not specified.
 func (b *box) Download(ctx context.Context, path string, offset int64) (*download, error) {
 	h := http.Header{}
 	// Compressed by nobody: the lengths are those of the file.
 	h.Set("Accept-Encoding", "identity")
+	from := max(0, offset-1)
 	if offset > 0 {
-		h.Set("Range", "bytes="+strconv.FormatInt(offset, 10)+"-")
+		h.Set("Range", "bytes="+strconv.FormatInt(from, 10)+"-")
 	}
 	p, err := b.c.do(ctx, request{method: http.MethodGet, url: b.base + "/files/download?path=" + url.QueryEscape(path), header: h, long: true, safe: true})
 	if err != nil {
 		return nil, err
 	}
-	d := &download{ReadCloser: p.Body, length: p.ContentLength, total: -1}
+	d := &download{ReadCloser: p.Body, length: p.ContentLength, total: p.ContentLength}
+	skip := offset
 	if p.StatusCode == http.StatusPartialContent {
-		if _, text, ok := strings.Cut(p.Header.Get("Content-Range"), "/"); ok {
-			if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-				d.total = n
-			}
+		d.total, skip = -1, offset-from
+		span, text, _ := strings.Cut(p.Header.Get("Content-Range"), "/")
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			d.total = n
 		}
-		if !strings.HasPrefix(p.Header.Get("Content-Range"), "bytes "+strconv.FormatInt(offset, 10)+"-") {
+		if !strings.HasPrefix(span, "bytes "+strconv.FormatInt(from, 10)+"-") {
 			_ = p.Body.Close()
 			return nil, &callError{status: p.StatusCode, what: "another range was sent than was asked for"}
 		}
-		return d, nil
 	}
-	d.total = p.ContentLength
-	if offset > 0 {
-		n, err := io.CopyN(io.Discard, p.Body, offset)
-		if err != nil && err != io.EOF || n < offset && err == nil {
-			_ = p.Body.Close()
-			return nil, &callError{what: "the answer broke off", err: plain(err)}
-		}
-		if d.length >= 0 {
-			d.length = max(0, d.length-offset)
-		}
+	n, err := io.CopyN(io.Discard, p.Body, skip)
+	if err != nil && err != io.EOF {
+		_ = p.Body.Close()
+		return nil, &callError{what: "the answer broke off", err: plain(err)}
+	}
+	if d.length >= 0 {
+		d.length = max(0, d.length-n)
 	}
 	return d, nil
 }
