@@ -38,6 +38,7 @@ func TestScripts(t *testing.T) {
 			"e2b":     scriptE2B,
 			"fake":    scriptFake,
 			"replace": scriptReplace,
+			"daytona": scriptDaytona,
 		},
 	})
 }
