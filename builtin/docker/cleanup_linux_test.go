@@ -307,7 +307,8 @@ func TestForeignThingsAreLeftAlone(t *testing.T) {
 func TestChangedSupervisorStartsNothing(t *testing.T) {
 	shim := t.TempDir() + "/shim"
 	b := slurp(t, selfShim(t))
-	writeFile(t, shim, b+"\x00another build")
+	own := b + "\x00" + randomHex(8) // another build, with a volume of its own
+	writeFile(t, shim, own)
 	p := newProvider(t, func(x *optionsType) { x.ShimPath = shim })
 	sb := create(t, p) // its volume is there now
 	cli := api(t)
@@ -327,7 +328,7 @@ func TestChangedSupervisorStartsNothing(t *testing.T) {
 		require.NoError(t, cli.ContainerRemove(ctx, vol, container.RemoveOptions{Force: true}))
 		require.NoError(t, cli.VolumeRemove(ctx, vol, false))
 	})
-	for what, content := range map[string]string{"another program": strings.Repeat("x", len(b)+14), "one byte less at its end, another there": b + "\x00another buil\x01"} {
+	for what, content := range map[string]string{"another program": strings.Repeat("x", len(own)), "another last byte": own[:len(own)-1] + "\x01"} {
 		putFile(t, vol, "/.sbx", "shim", content, 0o111)
 		req := request()
 		_, err := p.Create(t.Context(), req)
@@ -335,10 +336,10 @@ func TestChangedSupervisorStartsNothing(t *testing.T) {
 		_, ierr := cli.ContainerInspect(t.Context(), req.Name)
 		require.Error(t, ierr, what)
 	}
-	putFile(t, vol, "/.sbx", "shim", b+"\x00another build", 0o4111)
+	putFile(t, vol, "/.sbx", "shim", own, 0o4111)
 	_, err = p.Create(t.Context(), request())
 	wantProblem(t, err, provider.FailedPrecondition)
-	putFile(t, vol, "/.sbx", "shim", b+"\x00another build", 0o111)
+	putFile(t, vol, "/.sbx", "shim", own, 0o111)
 	create(t, p)
 
 	// What an interrupted first time left is completed.
