@@ -17,21 +17,23 @@ import (
 const logSize = 64 << 20
 
 // benchLog is made when a benchmark runs: lines like those of a service's log.
-var benchLog = sync.OnceValue(func() []byte {
+var benchLog = sync.OnceValue(func() []byte { return logOf(logSize) })
+
+func logOf(size int) []byte {
 	rng := rand.New(rand.NewPCG(21, 22))
 	words := strings.Fields(`request response user session token cache miss hit database query connection opened closed
 		retry timeout handler worker queue message published consumed latency status ok error warning started finished
 		GET POST /api/v1/items /api/v1/users /healthz 200 201 404 500 bytes ms id trace span host port node cluster shard`)
-	out := make([]byte, 0, logSize+256)
-	for len(out) < logSize {
+	out := make([]byte, 0, size+256)
+	for len(out) < size {
 		out = fmt.Appendf(out, "2026-01-%02dT%02d:%02d:%02d.%03dZ INFO id=%016x ", 1+rng.IntN(28), rng.IntN(24), rng.IntN(60), rng.IntN(60), rng.IntN(1000), rng.Uint64())
 		for range 4 + rng.IntN(12) {
 			out = append(append(out, words[rng.IntN(len(words))]...), ' ')
 		}
 		out[len(out)-1] = '\n'
 	}
-	return out[:logSize]
-})
+	return out[:size]
+}
 
 func token(rng *rand.Rand, n int) string {
 	b := make([]byte, n)
@@ -111,7 +113,7 @@ func BenchmarkWriterHits(b *testing.B) {
 }
 
 func BenchmarkOneByte(b *testing.B) {
-	text := benchLog()[:1<<20]
+	text := logOf(1 << 20)
 	for _, n := range []int{1, 100, 10000} {
 		b.Run(fmt.Sprintf("needles=%d", n), func(b *testing.B) {
 			w := benchRedactor(n, 20, 21).Writer(io.Discard)

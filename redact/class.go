@@ -27,6 +27,12 @@ type class struct {
 	slotShift uint
 	next      []uint32
 	members   []member
+	inverse   uint64 // 2^36/s, rounded up: see split
+
+	// heads is a filter of the grams before the windows, each in two bits of a
+	// word: empty where every window is the beginning of its needle.
+	heads     []uint64
+	headShift uint
 }
 
 // member is a needle of a class.
@@ -86,6 +92,7 @@ func newClass(needles []needle, indices []int32, q int, loop func(needle int32) 
 		space *= 62
 	}
 	c := &class{m: m, q: q, s: m - q + 1, lsh: uint(64 - 8*q)}
+	c.inverse = (1<<36 + uint64(c.s) - 1) / uint64(c.s)
 	c.members = make([]member, 0, len(indices))
 	for k, i := range indices {
 		if k > 0 && needles[indices[k-1]].text == needles[i].text {
@@ -133,7 +140,50 @@ func newClass(needles []needle, indices []int32, q int, loop func(needle int32) 
 		}
 		c.back = max(c.back, int(mb.window))
 	}
+	c.addHeads(needles)
 	return c
+}
+
+// addHeads fills heads.
+func (c *class) addHeads(needles []needle) {
+	n := 0
+	for k := range c.members {
+		n += int(c.members[k].window)
+	}
+	if n == 0 {
+		return
+	}
+	width := max(4, bits.Len(uint(n))-2)
+	c.heads, c.headShift = make([]uint64, 1<<width), uint(64-width)
+	for k := range c.members {
+		t := needles[c.members[k].needle].text
+		for o := range int(c.members[k].window) {
+			x := c.gram(t, o) * mixA
+			c.heads[x>>c.headShift] |= 1<<(x>>28&63) | 1<<(x>>34&63)
+		}
+	}
+}
+
+// mayEnd reports whether text, of at least q bytes, may end in the beginning of a
+// needle that has at least q bytes and that a pass does not find: then its last
+// gram is one of the needle's window, or one before it.
+func (c *class) mayEnd(text []byte) bool {
+	x := c.load(text, len(text)-c.q) * mixA
+	if c.test(x) {
+		return true
+	}
+	if len(c.heads) == 0 {
+		return false
+	}
+	w := c.heads[x>>(c.headShift&63)]
+	return w>>(x>>28&63)&(w>>(x>>34&63))&1 != 0
+}
+
+// split takes a place apart: place/s and place%s, for places below 2^30. A
+// division would take longer than all else that is done with one.
+func (c *class) split(place uint32) (member, offset int) {
+	m := uint64(place) * c.inverse >> 36
+	return int(m), int(uint64(place) - m*uint64(c.s))
 }
 
 // choose returns where the window of a needle should begin: where it has the
@@ -184,7 +234,7 @@ func (c *class) shared(needles []needle, g uint64, id *name) int {
 	at, _ := c.slot(g)
 	n := 0
 	for k, left := uint32(c.slots[at]), 8; k != 0 && left > 0; k, left = c.next[k-1], left-1 {
-		if needles[c.members[(k-1)/uint32(c.s)].needle].name != id {
+		if member, _ := c.split(k - 1); needles[c.members[member].needle].name != id {
 			n++
 		}
 	}
@@ -250,27 +300,21 @@ func plainness(g string) int {
 	return 1
 }
 
-// sample returns the first sampled position from p on whose gram may be in the
-// class, or one where no whole gram is left.
-func (c *class) sample(text []byte, p int) int {
+// skip returns the first sampled position from p on that begins four samples of
+// which one may be in the class, or one from which less than four are left.
+func (c *class) skip(text []byte, p int) int {
 	switch {
 	case c.small != nil:
-		p = c.nextSmall(text, p)
+		return c.nextSmall(text, p)
 	case c.medium != nil:
-		p = c.nextMedium(text, p)
+		return c.nextMedium(text, p)
 	case c.large != nil:
-		p = c.nextLarge(text, p)
+		return c.nextLarge(text, p)
 	case c.huge != nil:
-		p = c.nextHuge(text, p)
+		return c.nextHuge(text, p)
 	default:
-		p = c.nextGiant(text, p)
+		return c.nextGiant(text, p)
 	}
-	for ; p+c.q <= len(text); p += c.s {
-		if c.test(c.load(text, p) * mixA) {
-			return p
-		}
-	}
-	return p
 }
 
 // The loops below test four samples at a time and stop before the first four of

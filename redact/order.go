@@ -8,9 +8,13 @@ import (
 // order holds needles in byte order, for bisection.
 type order struct {
 	needles   []needle
-	least     int // length of the shortest needle
-	maxLength int // and of the longest
+	least     int         // length of the shortest needle
+	maxLength int         // and of the longest
+	first     *[257]int32 // first[b] is the first needle that begins with b or more; nil for few
 }
+
+// manyNeedles is from how many on an index of first bytes is worth its memory.
+const manyNeedles = 256
 
 func newOrder(needles []needle) order {
 	o := order{needles: slices.Clone(needles)}
@@ -27,6 +31,18 @@ func newOrder(needles []needle) order {
 			o.least = size
 		}
 	}
+	if len(o.needles) >= manyNeedles {
+		o.first = new([257]int32)
+		b := 0
+		for i := range o.needles {
+			for ; b <= int(o.needles[i].text[0]); b++ {
+				o.first[b] = int32(i)
+			}
+		}
+		for ; b < len(o.first); b++ {
+			o.first[b] = int32(len(o.needles))
+		}
+	}
 	return o
 }
 
@@ -38,6 +54,9 @@ func (o *order) size() int     { return len(o.needles) }
 // needle that has text as a proper prefix counts as after it.
 func (o *order) upper(text []byte) int {
 	lo, hi := 0, len(o.needles)
+	if o.first != nil && len(text) > 0 {
+		lo, hi = int(o.first[text[0]]), int(o.first[int(text[0])+1])
+	}
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
 		if o.needles[mid].text > string(text) {

@@ -50,6 +50,8 @@ type shared struct {
 	secrets int
 }
 
+const defaultIdle = 20 * time.Millisecond
+
 // New returns a Redactor that knows no secret.
 func New(opts Options) *Redactor {
 	if opts.MinLen == 0 {
@@ -57,7 +59,7 @@ func New(opts Options) *Redactor {
 	}
 	opts.MinLen = max(opts.MinLen, shortFloor)
 	if opts.Idle == 0 {
-		opts.Idle = 20 * time.Millisecond
+		opts.Idle = defaultIdle
 	}
 	sh := &shared{
 		opts:  opts,

@@ -13,8 +13,10 @@ import (
 //
 // Needles are split into classes by length, each with its own m, q and pass.
 // A beginning of a needle at the end of a text is found by the pass when it
-// holds a sample that is not before its window, else by bisection in the sorted
-// needles.
+// holds a sample that is not before its window. If it does not but has q bytes,
+// the last q of the text are one of few grams of the needle: one more sample, at
+// the very end, says that there is none. Else it is looked for by bisection in
+// the sorted needles.
 type sampled struct {
 	order
 	classes []*class
@@ -84,8 +86,11 @@ func (e *sampled) scan(text []byte, f *found) int {
 			continue
 		}
 		hold = c.pass(e, text, f, hold)
-		last := (len(text) - c.q) / c.s * c.s
-		from = min(from, last-c.back+1)
+		short := len(text) - c.q + 1
+		if c.mayEnd(text) {
+			short = (len(text)-c.q)/c.s*c.s - c.back + 1
+		}
+		from = min(from, short)
 	}
 	for _, k := range f.live {
 		f.runs[k] = run{}
@@ -110,16 +115,13 @@ func (e *sampled) tail(text []byte, from, known int) int {
 	}
 	rest := text[min(i, len(text)):]
 	if len(rest) == 3 && known < 3 {
-		x := (uint64(rest[0]) | uint64(rest[1])<<8 | uint64(rest[2])<<16) * mixA
-		w := e.three[x>>(e.shift&63)]
-		if w>>(x>>34&63)&(w>>(x>>28&63))&1 != 0 && e.begin(rest) {
+		if e.triple(rest[0], rest[1], rest[2]) && e.begin(rest) {
 			return 3
 		}
 		rest = rest[1:]
 	}
 	if len(rest) == 2 && known < 2 {
-		h := uint32(rest[0])<<8 | uint32(rest[1])
-		if e.two[h>>6]>>(h&63)&1 != 0 {
+		if e.pair(rest[0], rest[1]) {
 			return 2
 		}
 		rest = rest[1:]
@@ -128,6 +130,19 @@ func (e *sampled) tail(text []byte, from, known int) int {
 		return int(e.one[rest[0]>>6] >> (rest[0] & 63) & 1)
 	}
 	return 0
+}
+
+// pair reports whether a needle begins with a, b.
+func (e *sampled) pair(a, b byte) bool {
+	h := uint32(a)<<8 | uint32(b)
+	return e.two[h>>6]>>(h&63)&1 != 0
+}
+
+// triple reports whether a needle may begin with a, b, c.
+func (e *sampled) triple(a, b, c byte) bool {
+	x := (uint64(a) | uint64(b)<<8 | uint64(c)<<16) * mixA
+	w := e.three[x>>(e.shift&63)]
+	return w>>(x>>34&63)&(w>>(x>>28&63))&1 != 0
 }
 
 // begin reports whether rest is a proper prefix of a needle, or an open one.
@@ -152,36 +167,56 @@ func prefixOf(prefix []byte, text string) bool {
 // its end if that is longer than hold.
 func (c *class) pass(e *sampled, text []byte, f *found, hold int) int {
 	end := len(text) - c.q
-	for p := c.sample(text, 0); p <= end; p = c.sample(text, p+c.s) {
-		at, _ := c.slot(c.load(text, p))
-		for k := uint32(c.slots[at]); k != 0; k = c.next[k-1] {
-			place := k - 1
-			mb := &c.members[place/uint32(c.s)]
-			if mb.loop >= 0 {
-				if to := p - int(mb.window); to >= 0 {
-					hold = e.follow(text, mb.loop, max(0, to-c.s+1), to, f, hold)
-				}
-				continue
+	for p := 0; p <= end; {
+		p = c.skip(text, p)
+		last := p + 3*c.s // of four samples, unless these are the last
+		if last+8 > len(text) {
+			last = end
+		}
+		for ; p <= last; p += c.s {
+			if g := c.load(text, p); c.test(g * mixA) {
+				hold = c.meet(e, text, p, g, f, hold)
 			}
-			start := p - int(mb.window) - int(place%uint32(c.s))
-			if start < 0 {
-				continue
+		}
+	}
+	return hold
+}
+
+// meet looks at the needles that have gram g, which is at text[p:].
+func (c *class) meet(e *sampled, text []byte, p int, g uint64, f *found, hold int) int {
+	at, _ := c.slot(g)
+	for k := uint32(c.slots[at]); k != 0; k = c.next[k-1] {
+		member, offset := c.split(k - 1)
+		mb := &c.members[member]
+		to := p - int(mb.window)
+		if mb.loop >= 0 {
+			if to >= 0 {
+				hold = e.follow(text, mb.loop, max(0, to-c.s+1), to, f, hold)
 			}
-			n := e.needles[mb.needle].text
-			if rest := len(text) - start; rest < len(n) {
-				if rest > hold && n[:rest] == string(text[start:]) {
-					hold = rest
-				}
-			} else if equal(text[start:start+len(n)], n) {
-				if mb.twins {
-					f.hits = e.report(mb.needle, start, f.hits)
-				} else {
-					f.hits = append(f.hits, hit{start: start, end: start + len(n), n: &e.needles[mb.needle]})
-				}
-				if rest == len(n) && rest > hold && e.open(mb.needle) {
-					hold = rest
-				}
+			continue
+		}
+		start := to - offset
+		if start < 0 {
+			continue
+		}
+		n := &e.needles[mb.needle]
+		rest := text[start:]
+		if len(rest) < len(n.text) {
+			if len(rest) > hold && n.text[:len(rest)] == string(rest) {
+				hold = len(rest)
 			}
+			continue
+		}
+		if !equal(rest[:len(n.text)], n.text) {
+			continue
+		}
+		if mb.twins {
+			f.hits = e.report(mb.needle, start, f.hits)
+		} else {
+			f.hits = append(f.hits, hit{start: start, end: start + len(n.text), n: n})
+		}
+		if len(rest) == len(n.text) && len(rest) > hold && e.open(mb.needle) {
+			hold = len(rest)
 		}
 	}
 	return hold

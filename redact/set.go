@@ -32,7 +32,8 @@ type set struct {
 	left   uint64 // six-bit values that can stand before some needle
 	escape bool   // some needle starts like the second half of an escape
 	first  [256]uint8
-	narrow bool // of the small engine: see shared.widen
+	narrow bool     // of the small engine: see shared.widen
+	only   *sampled // the one layer, if it is a fast one
 }
 
 // What a byte may be, in set.first.
@@ -50,6 +51,9 @@ func newSet(left uint64, escape bool, layers ...engine) *set {
 			}
 			s.layers = append(s.layers, l)
 		}
+	}
+	if len(s.layers) == 1 {
+		s.only, _ = s.layers[0].(*sampled)
 	}
 	for i := range s.first {
 		b := [1]byte{byte(i)}
@@ -218,7 +222,10 @@ func (s *set) resolve(text []byte, c lookbehind, e end, buf *scratch) (spans []s
 				continue
 			}
 		}
-		start, end := h.widen(text, c)
+		start, end := h.start, h.end
+		if h.n.left|h.n.right != 0 || start > 0 && text[start-1] == '\\' || text[end-1] == '\\' {
+			start, end = h.widen(text, c)
+		}
 		if k := len(buf.spans) - 1; k >= 0 && start > buf.spans[k].start && start < buf.spans[k].end {
 			buf.spans[k].end = max(buf.spans[k].end, end)
 			continue

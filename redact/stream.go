@@ -26,7 +26,7 @@ func (st *stream) next(p []byte, e end) []byte {
 		set = st.sh.set.Load()
 	}
 	if e == more && st.out == 0 && len(st.carry)+len(p) < set.least {
-		if len(p) == 1 && len(st.carry) < 2 {
+		if len(p) == 1 && len(st.carry) < 3 {
 			return st.single(set, p)
 		}
 		return st.tiny(set, p)
@@ -49,11 +49,12 @@ func (st *stream) next(p []byte, e end) []byte {
 	return out
 }
 
-// single is tiny for one byte after none or one: what a program that writes byte
-// by byte mostly gives.
+// single is tiny for one byte after less than three: what a program that writes
+// byte by byte mostly gives.
 func (st *stream) single(set *set, p []byte) []byte {
 	b := p[0]
-	if len(st.carry) == 0 {
+	k := len(st.carry)
+	if k == 0 {
 		switch set.first[b] {
 		case 0: // begins nothing, and nothing could take it in
 			st.before = lookbehind{prev: b, any: true, escaped: st.before.odd}
@@ -64,27 +65,37 @@ func (st *stream) single(set *set, p []byte) []byte {
 		}
 		return st.tiny(set, p)
 	}
-	a := st.carry[0]
-	if (set.first[a]|set.first[b])&firstWidens != 0 {
+	only := set.only
+	if only == nil {
 		return st.tiny(set, p)
 	}
-	pair := [2]byte{a, b}
-	for _, l := range set.layers {
-		if l.begins(pair[:]) == 2 {
+	a, last := st.carry[0], st.carry[k-1]
+	if (set.first[a]|set.first[last]|set.first[b])&firstWidens != 0 || k == 2 && only.triple(a, last, b) {
+		return st.tiny(set, p)
+	}
+	out := append(st.output[:0], a)
+	if k == 2 {
+		out = append(out, last)
+	}
+	st.output = out
+	switch {
+	case only.pair(last, b): // a two-byte beginning stays, what is before it goes
+		if k == 1 {
 			st.carry = append(st.carry, b)
 			return nil
 		}
-	}
-	if set.first[b] == 0 {
+		out = out[:1]
+		st.carry[0], st.carry[1] = last, b
+	case set.first[b] != 0:
+		st.carry[0], st.carry = b, st.carry[:1]
+	default:
+		out = append(out, b)
+		st.output, st.carry = out, st.carry[:0]
 		st.before = lookbehind{prev: b, any: true}
-		st.output = append(st.output[:0], a, b)
-		st.carry = st.carry[:0]
-		return st.output
+		return out
 	}
-	st.before = lookbehind{prev: a, any: true, escaped: st.before.odd}
-	st.output = append(st.output[:0], a)
-	st.carry[0] = b
-	return st.output
+	st.before = lookbehind{prev: out[len(out)-1], any: true, escaped: len(out) == 1 && st.before.odd}
+	return out
 }
 
 // tiny is next where carry and p are shorter than every needle together: all of
@@ -183,7 +194,11 @@ func (st *stream) keep(text []byte, held int) {
 		return
 	}
 	st.before = st.before.at(text, held)
-	st.carry = append(st.carry[:0], text[held:]...)
+	if rest := text[held:]; len(rest) > 8 {
+		st.carry = append(st.carry[:0], rest...)
+	} else {
+		st.carry = appendFew(st.carry[:0], rest)
+	}
 }
 
 // idle is called when no data has come for a while. It lets go of held bytes

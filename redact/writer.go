@@ -57,11 +57,18 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if err := c.send(c.st.next(p, more)); err != nil {
-		return 0, err
-	}
 	c.writes++
-	c.arm()
+	if out := c.st.next(p, more); len(out) > 0 {
+		if n, err := c.dst.Write(out); err != nil || n < len(out) {
+			c.fail(err)
+			c.account()
+			return 0, c.err
+		}
+	}
+	if !c.armed && (len(c.st.carry) > 0 || c.held > 0) {
+		c.account()
+		c.arm()
+	}
 	return len(p), nil
 }
 
@@ -117,19 +124,22 @@ func (c *writer) usable() error {
 	return c.err
 }
 
-// send writes b.
+// send writes b and brings the gauge up to date.
 func (c *writer) send(b []byte) error {
 	if len(b) > 0 {
-		n, err := c.dst.Write(b)
-		if err == nil && n < len(b) {
-			err = io.ErrShortWrite
+		if n, err := c.dst.Write(b); err != nil || n < len(b) {
+			c.fail(err)
 		}
-		c.err = err
 	}
-	if !c.armed {
-		c.account()
-	}
+	c.account()
 	return c.err
+}
+
+// fail keeps the error of a write that was not done in full.
+func (c *writer) fail(err error) {
+	if c.err = err; err == nil {
+		c.err = io.ErrShortWrite
+	}
 }
 
 // account keeps the gauge of held bytes. While the timer is set its tick does
@@ -147,11 +157,14 @@ func (c *writer) holding() int { return max(0, len(c.st.carry)-c.st.out) }
 // acts on the first tick before which no Write came, so that a Write need not
 // touch it and held bytes leave at most one idle period after the last Write.
 func (c *writer) arm() {
-	if c.armed || c.holding() == 0 || c.st.sh.opts.Idle < 0 {
+	if c.armed || c.holding() == 0 {
 		return
 	}
 	c.armed, c.seen = true, c.writes
-	half := max(c.st.sh.opts.Idle/2, 1)
+	half := defaultIdle / 2 // for the gauge alone, where nothing is let go
+	if idle := c.st.sh.opts.Idle; idle > 0 {
+		half = max(idle/2, 1)
+	}
 	if c.timer == nil {
 		c.timer = time.AfterFunc(half, c.tick)
 	} else {
@@ -169,6 +182,9 @@ func (c *writer) tick() {
 	}
 	if c.writes != c.seen {
 		c.arm()
+		return
+	}
+	if c.st.sh.opts.Idle < 0 {
 		return
 	}
 	_ = c.send(c.st.idle()) // kept in c.err for the next call
