@@ -8,7 +8,7 @@ BENCHTIME ?= 1s
 CRASHTIME ?= 10m
 PKG ?= ./...
 
-.PHONY: help build test race vet fmt fmt-check lint tools fuzz crash bench bench-all shims clean
+.PHONY: help build test race vet fmt fmt-check lint tools fuzz fuzz-redact crash bench bench-all shims clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ $(BIN)/golangci-lint-$(GOLANGCI_VERSION):
 
 fuzz: ## every fuzz target for FUZZTIME (default 10s) each
 	@.ci/fuzz $(FUZZTIME)
+
+fuzz-redact: ## the redactor against its naive model for a minute
+	@.ci/fuzz-redact 60s
 
 crash: ## kill a host at each of its steps, and at random moments for CRASHTIME (default 10m)
 	SBXHOST_CRASH_TIME=$(CRASHTIME) $(GO) test ./internal/crashtest -count 1 -timeout 12h -run 'TestEveryStep|TestAnyMoment'

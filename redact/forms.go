@@ -97,6 +97,9 @@ func escapedForms(c string) []form {
 		replaced := string([]rune(c))
 		add("replaced", replaced)
 		texts = append(texts, replaced)
+		for _, f := range edgeForms(c) {
+			add(f.kind, f.text)
+		}
 	}
 	for _, t := range texts {
 		for _, f := range jsonForms(t) {
@@ -119,7 +122,41 @@ func escapedForms(c string) []form {
 	return out
 }
 
+// edgeForms are the forms of a value that is not UTF-8 and begins or ends within
+// a character which the text beside it completes: then those bytes are not
+// replaced.
+func edgeForms(c string) (out []form) {
+	head, tail := 0, 0
+	for head < min(3, len(c)) && !utf8.RuneStart(c[head]) {
+		head++
+	}
+	for n := 1; n <= min(3, len(c)-head); n++ {
+		if last := c[len(c)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRuneInString(last) {
+				tail = n
+			}
+			break
+		}
+	}
+	for _, cut := range [][2]int{{head, 0}, {0, tail}, {head, tail}} {
+		before, rest := c[:cut[0]], c[cut[0]:]
+		middle, after := rest[:len(rest)-cut[1]], rest[len(rest)-cut[1]:]
+		if before == "" && after == "" || middle == "" {
+			continue
+		}
+		valid := string([]rune(middle))
+		out = append(out, form{kind: "edges-raw", text: before + valid + after})
+		for _, f := range jsonForms(valid) {
+			out = append(out, form{kind: "edges-" + f.kind, text: before + f.text + after})
+		}
+	}
+	return out
+}
+
 func base64Forms(t string) []form {
+	if t == "" {
+		return nil
+	}
 	out := make([]form, 0, 6)
 	for k, kind := range [...][2]string{{"base64-std-0", "base64-url-0"}, {"base64-std-1", "base64-url-1"}, {"base64-std-2", "base64-url-2"}} {
 		std := base64Aligned(t, k)

@@ -135,7 +135,9 @@ func FuzzJSON(f *testing.F) {
 	f.Add(`canary-value\`, `\`, `"`, `[1e9,"\ud800"]`)
 	f.Add("nightly-canary", "\n", "", `{"a":"nightly-canary","a":"\nightly-canary"}`)
 	f.Add("unicorn-canary", `\`, "u0041", ` [ ] `)
-	f.Add("000000&\xf0", "0", "0", "0") // found by fuzzing: U+FFFD stands for the bad byte
+	f.Add("000000&\xf0", "0", "0", "0")       // found by fuzzing: U+FFFD stands for the bad byte
+	f.Add("\xcd000000\xdf", "0", "\xb3", "0") // found by fuzzing: what follows completes the last character
+	f.Add("\xb3abcdef\xe2\x82", "\xdf", "\xac", "0")
 	f.Add("12345678", "1", "2", `[12345678.5e3]`)
 	f.Fuzz(func(t *testing.T, value, before, after, doc string) {
 		if len(value) > 200 || len(before)+len(after) > 200 || len(doc) > 1000 {
