@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -263,7 +264,7 @@ func TestOfTwoTheOneThatIsThereIsKept(t *testing.T) {
 				require.NoError(t, h.Close(ctx))
 				h, err = host.New(host.Options{ID: "owner", Ledger: l.led})
 				require.NoError(t, err)
-				require.NoError(t, h.RegisterTrusted("fake", staleList{l.fake}))
+				require.NoError(t, h.RegisterTrusted("fake", hides{l.fake, replacement}))
 				r := reconcile(t, h)
 				assert.Equal(t, []string{s.ID()}, r.Pending)
 				assert.Len(t, l.ids(t), 2, "nothing is destroyed on a guess")
@@ -274,6 +275,60 @@ func TestOfTwoTheOneThatIsThereIsKept(t *testing.T) {
 				assert.Equal(t, []string{replacement}, l.ids(t))
 			}
 			require.NoError(t, h.Close(ctx))
+		})
+	}
+}
+
+// hides does not list one sandbox.
+type hides struct {
+	provider.Provider
+	id string
+}
+
+func (p hides) List(ctx context.Context, q provider.Query) ([]provider.Resource, error) {
+	list, err := p.Provider.List(ctx, q)
+	return slices.DeleteFunc(list, func(x provider.Resource) bool { return x.Ref.ID == p.id }), err
+}
+
+// What looks like a sandbox that is to be removed, and differs in one label, is
+// not it, even when the real one is gone.
+func TestLookAlikesAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for label, other := range map[string]string{
+		provider.LabelOwner: "owner2", provider.LabelEpoch: "0123456789abcdef", provider.LabelSession: "0123456789abcdef0123456789abcdef",
+		provider.LabelAttempt: "another", provider.LabelDigest: "sha256:00", provider.LabelProtected: "1", "missing": "",
+	} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			l := newLives(fake.Options{})
+			h := l.next(t)
+			s, err := h.Create(ctx, host.CreateRequest{Provider: "fake", Manifest: ordinary()})
+			require.NoError(t, err)
+			l.faults.Set(fault.Rule{Method: fault.Destroy, Kind: fault.Fail})
+			require.Error(t, s.Close(ctx))
+			ref := provider.Ref{ID: s.Info().Sandbox}
+			rec, ok := l.fake.Record(ref)
+			require.True(t, ok)
+			labels := rec.Labels()
+			if labels[label] = other; other == "" {
+				delete(labels, label)
+				delete(labels, provider.LabelAttempt)
+			}
+			alike := l.fake.Plant(provider.NamePrefix+s.ID(), labels)
+			require.NoError(t, l.fake.Destroy(ctx, ref))
+
+			h = l.next(t)
+			r := reconcile(t, h)
+			assert.Equal(t, []string{s.ID()}, r.Gone)
+			assert.Empty(t, r.Destroyed)
+			_, err = h.Create(ctx, host.CreateRequest{Provider: "fake", Manifest: ordinary()})
+			require.NoError(t, err)
+			_, err = l.fake.Open(ctx, alike)
+			require.NoError(t, err, "it was touched")
+			require.NoError(t, h.Close(ctx))
+			_, err = l.fake.Open(ctx, alike)
+			require.NoError(t, err, "it was touched")
 		})
 	}
 }
