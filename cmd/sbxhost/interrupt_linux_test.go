@@ -222,3 +222,40 @@ func TestTerminal(t *testing.T) {
 	assert.Equal(t, 9, wait(t, cmd))
 	assert.NotContains(t, out.String(), "canary")
 }
+
+// A program that fills the screen works: it is asked for at a prompt without a line
+// end, of which even what could begin the secret appears while the command waits;
+// it paints, follows our size, takes keys one by one and gives the terminal back;
+// the secret that it shows is masked.
+func TestFullScreen(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "run", "-it", "--secret", "HOST_TOKEN", "--", "sh", "-c",
+		`printf 'line one\ntoken %s here\nlast line\n' "$HOST_TOKEN" >notes
+		printf 'open the notes, s3c'; read answer
+		busybox vi notes; echo "vi exited $?"; stty size; cat notes; echo the end`)
+	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: 101, Rows: 37})
+	require.NoError(t, err)
+	defer func() { _ = tty.Close() }()
+	out := &screen{}
+	go func() { _, _ = io.Copy(out, tty) }() // ends with EIO when the program does
+	keys := func(s string) {
+		_, err := tty.Write([]byte(s))
+		require.NoError(t, err)
+	}
+	out.wait(t, "open the notes, s3c")
+	keys("\r")
+	out.wait(t, "token [redacted:HOST_TOKEN] here")
+	out.wait(t, "\x1b[37;1H") // the last line of the screen
+	require.NoError(t, pty.Setsize(tty, &pty.Winsize{Cols: 90, Rows: 20}))
+	out.wait(t, "\x1b[20;1H")
+	keys("ihello \x1b") // insert, and back to commands
+	out.wait(t, "hello line one")
+	keys(":wq\r")
+	out.wait(t, "vi exited 0")
+	out.wait(t, "20 90")
+	out.wait(t, "the end")
+	assert.Equal(t, 0, wait(t, cmd))
+	shown := out.String()
+	assert.Contains(t, shown[strings.Index(shown, "20 90"):], "hello line one\r\ntoken [redacted:HOST_TOKEN] here\r\nlast line\r\n")
+	assert.NotContains(t, shown, "canary")
+}
