@@ -2,6 +2,7 @@ package daytona
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"strings"
@@ -194,8 +195,8 @@ func (p *Provider) sweep(ctx context.Context, req provider.CreateRequest, f *fau
 	if statusOf(cause) == http.StatusUnauthorized || statusOf(cause) == http.StatusTooManyRequests {
 		return f // nothing was tried
 	}
-	var e, _ = cause.(*callError)
-	if e != nil && e.unsent {
+	var e *callError
+	if errors.As(cause, &e) && e.unsent {
 		return f
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opts.cleanUp())

@@ -40,6 +40,9 @@ func (b *box) ConnectPTY(ctx context.Context, id string) (ptyConn, error) {
 	b.c.authorize(h)
 	ws, p, err := websocket.Dial(ctx, b.base+"/process/pty/"+url.PathEscape(id)+"/connect", &websocket.DialOptions{HTTPClient: b.c.http, HTTPHeader: h})
 	if err != nil {
+		if p != nil && p.Body != nil {
+			_ = p.Body.Close()
+		}
 		if p != nil && p.StatusCode >= 300 {
 			return nil, &callError{status: p.StatusCode}
 		}

@@ -2,6 +2,7 @@ package daytona_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -52,6 +53,45 @@ func TestQuirk1CreateEnvIsNotSecret(t *testing.T) {
 	d := p.Describe()
 	require.Len(t, d.Transports, 2)
 	assert.Contains(t, d.Transports[1].Exposure, "anyone with an API key of the organisation can read them")
+}
+
+// With the create transport the daemon has the values, and so has whatever it
+// starts: scripts of ours have them overridden and unset (JU-29, JU-44).
+func TestQuirk1HelpersHaveNoValues(t *testing.T) {
+	t.Parallel()
+	srv := daytonatest.New(t, daytonatest.Options{KeepBodies: true})
+	sb := create(t, newProvider(t, srv), protected(provider.TransportCreate, map[string]string{"TOKEN": "canary-" + hexID(12)}))
+	// The handle of another process knows it from the sandbox's labels.
+	sb, err := newProvider(t, srv).Open(t.Context(), sb.Ref())
+	require.NoError(t, err)
+	run(t, sb, script(`echo workload; test -n "$TOKEN"`))
+	f := sb.Files()
+	require.NoError(t, f.Write(t.Context(), "f", strings.NewReader("x"), provider.WriteOptions{}))
+	_, err = readFile(t.Context(), sb, "f")
+	require.NoError(t, err)
+	_, err = f.List(t.Context(), "")
+	require.NoError(t, err)
+	require.NoError(t, sb.(provider.Archiver).Export(t.Context(), io.Discard))
+	helpers := 0
+	for _, r := range srv.Requests() {
+		if r.Op != daytonatest.OpExecute || len(r.Body) == 0 {
+			continue
+		}
+		var in struct {
+			Command string
+			Envs    map[string]string
+		}
+		require.NoError(t, json.Unmarshal(r.Body, &in))
+		if strings.Contains(in.Command, "echo workload") {
+			assert.NotContains(t, in.Envs, "TOKEN", "the workload has it from the daemon")
+			continue
+		}
+		helpers++
+		v, ok := in.Envs["TOKEN"]
+		assert.True(t, ok && v == "", "a script of ours has the value: %.200s", in.Command)
+		assert.Contains(t, in.Command, "unset TOKEN")
+	}
+	assert.GreaterOrEqual(t, helpers, 6)
 }
 
 func TestQuirk2EnvsOfExecuteOnly(t *testing.T) {

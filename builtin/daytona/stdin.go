@@ -72,7 +72,7 @@ func (in *input) script(text string) error {
 		return err
 	case <-in.p.ended:
 		cancel()
-		<-done
+		_ = <-done // the pipe went with the command
 		return io.ErrClosedPipe
 	}
 }
