@@ -72,7 +72,9 @@ func (in *input) script(text string) error {
 		return err
 	case <-in.p.ended:
 		cancel()
-		_ = <-done // the pipe went with the command
+		if err := <-done; err == nil {
+			return nil // taken just before the end
+		}
 		return io.ErrClosedPipe
 	}
 }
