@@ -213,12 +213,10 @@ func (c *client) attempt(ctx context.Context, r request) (*http.Response, error)
 	cancel := context.CancelFunc(func() {})
 	var expired atomic.Bool
 	if !r.long && c.timeout > 0 {
-		var ctx2 context.Context
-		ctx2, cancel = context.WithCancel(ctx)
-		timer := time.AfterFunc(c.timeout, func() { expired.Store(true); cancel() })
-		stop := cancel
+		timed, stop := context.WithCancel(ctx)
+		timer := time.AfterFunc(c.timeout, func() { expired.Store(true); stop() })
 		cancel = func() { timer.Stop(); stop() }
-		ctx = ctx2
+		ctx = timed
 	}
 	var body io.Reader
 	var w *watched
