@@ -51,7 +51,10 @@ const (
 // load reads the gram at text[p:], which has at least q bytes.
 func (c *class) load(text []byte, p int) uint64 {
 	if p+8 <= len(text) {
-		return binary.LittleEndian.Uint64(text[p:]) << c.lsh
+		return binary.LittleEndian.Uint64(text[p:]) << (c.lsh & 63)
+	}
+	if last := len(text) - 8; last >= 0 {
+		return binary.LittleEndian.Uint64(text[last:]) >> (8 * uint(p-last) & 63) << (c.lsh & 63)
 	}
 	var b [8]byte
 	copy(b[:], text[p:])

@@ -84,6 +84,9 @@ func (r *Redactor) Add(secrets ...Secret) []Refused {
 	if len(sh.known) == 0 && len(secrets) > smallMax {
 		sh.known = make(map[needle]bool, len(secrets))
 	}
+	if len(sh.names) == 0 && len(secrets) > smallMax {
+		sh.names = make(map[string]*name, len(secrets))
+	}
 	for _, s := range secrets {
 		s.AllowShort = s.AllowShort || sh.opts.AllowShort
 		id := sh.name(s.Name)

@@ -103,7 +103,7 @@ func (e *sampled) scan(text []byte, f *found) int {
 func (e *sampled) begins(text []byte) int { return e.tail(text, 0, 0) }
 
 // tail finds the longest beginning of a needle at the end of text that starts
-// at from or later, if it is longer than known.
+// at from or later. It need not find one that is no longer than known.
 func (e *sampled) tail(text []byte, from, known int) int {
 	i := max(0, from, len(text)-e.maxLength)
 	for ; i < len(text)-max(known, 3); i++ {
@@ -113,23 +113,20 @@ func (e *sampled) tail(text []byte, from, known int) int {
 			return len(text) - i
 		}
 	}
-	rest := text[min(i, len(text)):]
-	if len(rest) == 3 && known < 3 {
-		if e.triple(rest[0], rest[1], rest[2]) && e.begin(rest) {
-			return 3
+	// Which of the short ones it is cannot be guessed, so nothing branches on the
+	// shortest.
+	rest, hold := text[min(i, len(text)):], 0
+	if k := len(rest); k >= 1 {
+		last := rest[k-1]
+		hold = int(e.one[last>>6] >> (last & 63) & 1)
+		if k >= 2 && e.pair(rest[k-2], last) {
+			hold = 2
 		}
-		rest = rest[1:]
-	}
-	if len(rest) == 2 && known < 2 {
-		if e.pair(rest[0], rest[1]) {
-			return 2
+		if k >= 3 && e.triple(rest[k-3], rest[k-2], last) && e.begin(rest[k-3:]) {
+			hold = 3
 		}
-		rest = rest[1:]
 	}
-	if len(rest) == 1 && known < 1 {
-		return int(e.one[rest[0]>>6] >> (rest[0] & 63) & 1)
-	}
-	return 0
+	return hold
 }
 
 // pair reports whether a needle begins with a, b.

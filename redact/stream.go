@@ -1,5 +1,7 @@
 package redact
 
+import "encoding/binary"
+
 // stream is the state of one redacted byte stream. It is not safe for
 // concurrent use.
 type stream struct {
@@ -33,8 +35,7 @@ func (st *stream) next(p []byte, e end) []byte {
 	}
 	text := p
 	if len(st.carry) > 0 {
-		st.text = append(append(st.text[:0], st.carry...), p...)
-		text = st.text
+		text = st.join(p)
 	}
 	spans, held := set.resolve(text, st.before, e, &st.buf)
 	limit := held
@@ -47,6 +48,23 @@ func (st *stream) next(p []byte, e end) []byte {
 	}
 	st.keep(text, held)
 	return out
+}
+
+// few is how many carried bytes are moved as one word, whatever their number:
+// that cannot be guessed, and a call of memmove would branch on it.
+const few = 8
+
+// join returns carry and p in one piece.
+func (st *stream) join(p []byte) []byte {
+	k := len(st.carry)
+	if k > few || cap(st.carry) < few || cap(st.text) < few {
+		st.text = append(append(st.text[:0], st.carry...), p...)
+		return st.text
+	}
+	head := st.text[:few]
+	binary.LittleEndian.PutUint64(head, binary.LittleEndian.Uint64(st.carry[:few]))
+	st.text = append(head[:k], p...)
+	return st.text
 }
 
 // single is tiny for one byte after less than three: what a program that writes
@@ -194,11 +212,14 @@ func (st *stream) keep(text []byte, held int) {
 		return
 	}
 	st.before = st.before.at(text, held)
-	if rest := text[held:]; len(rest) > 8 {
-		st.carry = append(st.carry[:0], rest...)
-	} else {
-		st.carry = appendFew(st.carry[:0], rest)
+	k := len(text) - held
+	if k > few || cap(st.carry) < few || len(text) < few {
+		st.carry = append(st.carry[:0], text[held:]...)
+		return
 	}
+	all := st.carry[:few]
+	binary.LittleEndian.PutUint64(all, binary.LittleEndian.Uint64(text[len(text)-few:])>>(64-8*uint(k)))
+	st.carry = all[:k]
 }
 
 // idle is called when no data has come for a while. It lets go of held bytes
