@@ -275,9 +275,7 @@ func TestQuirk8TheScriptIsTheShellsInput(t *testing.T) {
 func TestBug1NoTimeoutOfTheClientsOwn(t *testing.T) {
 	t.Parallel()
 	srv := daytonatest.New(t, daytonatest.Options{})
-	ref := create(t, newProvider(t, srv)).Ref()
-	sb, err := newProvider(t, srv, func(o *daytona.Options) { o.CallTimeout = 500 * time.Millisecond }).Open(t.Context(), ref)
-	require.NoError(t, err)
+	sb := prepared(t, srv, newProvider(t, srv, func(o *daytona.Options) { o.CallTimeout = 500 * time.Millisecond }))
 	exit, out := run(t, sb, script("sleep 1.5; echo late"))
 	assert.Equal(t, provider.Exit{Kind: provider.ExitExited, LeftRunning: -1}, exit)
 	assert.Equal(t, "late\n", out)
@@ -537,7 +535,7 @@ func TestBug11ToolboxOfWhatDoesNotRun(t *testing.T) {
 	t.Run("bare 502 while the state is started", func(t *testing.T) {
 		t.Parallel()
 		srv := daytonatest.New(t, daytonatest.Options{})
-		sb := create(t, newProvider(t, srv, quick))
+		sb := prepared(t, srv, newProvider(t, srv, quick))
 		srv.Inject(daytonatest.Fault{Kind: daytonatest.DaemonDead})
 		before := len(srv.Executions(sb.Ref().ID))
 		_, err := sb.Exec(t.Context(), script("exit 0"))
