@@ -138,9 +138,12 @@ func edgeForms(c string) (out []form) {
 			break
 		}
 	}
-	for _, cut := range [][2]int{{head, 0}, {0, tail}, {head, tail}} {
-		before, rest := c[:cut[0]], c[cut[0]:]
-		middle, after := rest[:len(rest)-cut[1]], rest[len(rest)-cut[1]:]
+	for k := range 2 * (head + 1) { // the text before may need any number of them
+		before, rest := c[:k/2], c[k/2:]
+		middle, after := rest, ""
+		if k%2 == 1 {
+			middle, after = rest[:len(rest)-tail], rest[len(rest)-tail:]
+		}
 		if before == "" && after == "" || middle == "" {
 			continue
 		}

@@ -137,6 +137,7 @@ func FuzzJSON(f *testing.F) {
 	f.Add("unicorn-canary", `\`, "u0041", ` [ ] `)
 	f.Add("000000&\xf0", "0", "0", "0")       // found by fuzzing: U+FFFD stands for the bad byte
 	f.Add("\xcd000000\xdf", "0", "\xb3", "0") // found by fuzzing: what follows completes the last character
+	f.Add("\x9b\x9b000000", "\xc2", "0", "0") // and what precedes the first of two
 	f.Add("\xb3abcdef\xe2\x82", "\xdf", "\xac", "0")
 	f.Add("12345678", "1", "2", `[12345678.5e3]`)
 	f.Fuzz(func(t *testing.T, value, before, after, doc string) {
