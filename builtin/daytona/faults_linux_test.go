@@ -138,6 +138,10 @@ func on(k daytonatest.KindInfo, ops []daytonatest.Op) ([]daytonatest.Op, bool) {
 // exit code, no file is half there, and every error is typed.
 func TestFaults(t *testing.T) {
 	t.Parallel()
+	// Not as parallel subtests: they would wait for a processor each, and most of
+	// this is waiting.
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	turn := make(chan struct{}, 10) // sandboxes are real processes
 	for _, k := range daytonatest.Kinds() {
 		fault := daytonatest.Fault{Kind: k.Kind, Delay: 0}
@@ -160,22 +164,23 @@ func TestFaults(t *testing.T) {
 			}
 			fault := fault
 			fault.On = at
-			t.Run(fmt.Sprintf("%s/%s", k.Kind, phase), func(t *testing.T) {
-				t.Parallel()
+			wg.Go(func() {
 				turn <- struct{}{}
 				defer func() { <-turn }()
-				srv := daytonatest.New(t, daytonatest.Options{})
-				p := newProvider(t, srv, quick)
-				switch phase {
-				case "create":
-					faultyCreate(t, srv, p, fault)
-				case "exec":
-					faultyExec(t, srv, p, fault)
-				case "destroy":
-					faultyDestroy(t, srv, p, fault)
-				case "files":
-					faultyFiles(t, srv, p, fault)
-				}
+				t.Run(fmt.Sprintf("%s/%s", k.Kind, phase), func(t *testing.T) {
+					srv := daytonatest.New(t, daytonatest.Options{})
+					p := newProvider(t, srv, quick)
+					switch phase {
+					case "create":
+						faultyCreate(t, srv, p, fault)
+					case "exec":
+						faultyExec(t, srv, p, fault)
+					case "destroy":
+						faultyDestroy(t, srv, p, fault)
+					case "files":
+						faultyFiles(t, srv, p, fault)
+					}
+				})
 			})
 		}
 	}
