@@ -9,6 +9,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sbxhost/sbxhost/provider"
@@ -43,7 +44,7 @@ func (sb *sandbox) Export(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	out.stop = p.cancel
+	out.stopBy(p.cancel)
 	exit, err := p.Wait(ctx)
 	if err != nil {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -65,19 +66,24 @@ func (sb *sandbox) Export(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// failing remembers that its writer failed, and ends the transfer.
+// failing remembers that its writer failed, and ends the transfer. Output may
+// come before it is known how to end that.
 type failing struct {
-	w    io.Writer
+	w io.Writer
+
+	mu   sync.Mutex
 	stop func()
 	err  error
 }
 
 func (f *failing) Write(p []byte) (int, error) {
-	if f.err != nil {
-		return 0, f.err
+	if err := f.failure(); err != nil {
+		return 0, err
 	}
 	n, err := f.w.Write(p)
 	if err != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.err = err
 		if f.stop != nil {
 			f.stop()
@@ -86,7 +92,21 @@ func (f *failing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (f *failing) failure() error { return f.err }
+// stopBy says how to end the transfer, and ends it if the writer failed already.
+func (f *failing) stopBy(stop func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stop = stop
+	if f.err != nil {
+		stop()
+	}
+}
+
+func (f *failing) failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
 
 // Import implements provider.Archiver. The archive is judged while it goes into a
 // place outside the root; it is unpacked when all of it was found good.

@@ -768,12 +768,21 @@ func TestRequestsGoToTheConfiguredEndpointOnly(t *testing.T) {
 		require.NoError(t, err)
 		exit, _ := run(t, again, script("exit 3"))
 		assert.Equal(t, 3, exit.Code)
+		// What the ended command left in the sandbox is removed meanwhile.
+		others := func() (n int) {
+			for _, r := range srv.Requests() {
+				if r.Sandbox != sb.Ref().ID {
+					n++
+				}
+			}
+			return n
+		}
 		for _, id := range []string{"", "..", "a/b", "../../evil", evil(t), "x?y=z", "x#y", "%2e%2e", strings.Repeat("a", 500)} {
-			n := len(srv.Requests())
+			n := others()
 			_, err := p.Open(t.Context(), provider.Ref{ID: id})
 			assert.ErrorIs(t, err, provider.ErrNotFound, id)
 			assert.NoError(t, p.Destroy(t.Context(), provider.Ref{ID: id}), "what cannot be is gone")
-			assert.Len(t, srv.Requests(), n, "no request for %q", id)
+			assert.Equal(t, n, others(), "no request for %q", id)
 		}
 		// A name is no id.
 		info, _ := srv.Sandbox(sb.Ref().ID)

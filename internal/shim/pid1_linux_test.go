@@ -231,12 +231,12 @@ func TestTrap09SupervisorsCannotBeRead(t *testing.T) {
 func TestTrap09TracingRefusedByCapability(t *testing.T) {
 	t.Parallel()
 	b, _ := startBox(t, boxOptions{})
-	x, out, _ := b.exec("x", "", `sleep 60`)
-	_ = out
+	x, out, _ := b.exec("x", "", `echo up; sleep 60 & wait`)
+	out.waitFor(t, "up")
 	sup := b.inside("shim\x00exec\x00x")
 	require.Len(t, sup, 1)
-	work := b.inside("sleep\x0060")
-	require.Len(t, work, 1)
+	var work []int
+	require.Eventually(t, func() bool { work = b.inside("sleep\x0060"); return len(work) == 1 }, 10*time.Second, 5*time.Millisecond)
 	caps := func(pid int) uint64 {
 		v, err := strconv.ParseUint(statusLine(pid, "CapPrm:"), 16, 64)
 		require.NoError(t, err)
