@@ -94,6 +94,9 @@ type maskedWriter struct {
 
 func (m maskedWriter) Write(p []byte) (int, error) {
 	n, err := m.inner.Write(p)
+	if errors.Is(err, io.ErrClosedPipe) {
+		return n, io.ErrClosedPipe // the command has ended, or its input was closed: nothing of the provider's
+	}
 	return n, m.b.err("stdin", err)
 }
 

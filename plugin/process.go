@@ -480,6 +480,9 @@ func (w *stdinWriter) Write(b []byte) (int, error) {
 	}
 	n := 0
 	for n < len(b) {
+		if w.ended() {
+			return n, io.ErrClosedPipe
+		}
 		chunk := b[n:min(n+stdinChunk, len(b))]
 		if err := w.send(chunk, false); err != nil {
 			return n, err
@@ -497,12 +500,19 @@ func (w *stdinWriter) Close() error {
 		return nil
 	}
 	w.closed = true
-	select {
-	case <-w.pr.done:
+	if w.ended() {
 		return nil
-	default:
 	}
 	return w.send(nil, true)
+}
+
+func (w *stdinWriter) ended() bool {
+	select {
+	case <-w.pr.done:
+		return true
+	default:
+		return false
+	}
 }
 
 func (w *stdinWriter) send(chunk []byte, eof bool) error {
@@ -516,12 +526,10 @@ func (w *stdinWriter) send(chunk []byte, eof bool) error {
 	req := abi.InputRequest{Session: st.session, Config: pr.h.p.settings(), Ref: ref, Sandbox: sandbox, Exec: pr.document(), EOF: eof}
 	err := pr.h.p.run(w.ctx, "input", abi.OpInput, &req, &abi.Empty{}, &call{net: net, scan: st.net.Find}, 0)
 	if err != nil && w.ctx.Err() != nil {
-		// The command ended meanwhile, which ends its input too.
+		// The command ended meanwhile, perhaps because of this input and before
+		// the vendor's answer came: as with a pipe, what was on its way is taken.
 		<-pr.done
-		if eof {
-			return nil
-		}
-		return io.ErrClosedPipe
+		return nil
 	}
 	return err
 }
