@@ -25,7 +25,7 @@ test: ## everything that can be tested here; says loudly what could not (CI=true
 # and what they exercise is in plugin, host and cmd/sbxhost, which stay in.
 race: ## the tests under the race detector, without the longest (needs a C compiler)
 	@.ci/setup race
-	SBXHOST_TEST_ENGINE=$$(.ci/engine host) CGO_ENABLED=1 $(GO) test -race -short -timeout 30m $$($(GO) list $(PKG) | grep -vE '/(plugin/plugintest|plugin/scaffold|plugins/examples)$$')
+	SBXHOST_TEST_ENGINE=$$(.ci/engine host) CGO_ENABLED=1 $(GO) test -race -short -p 1 -timeout 30m $$($(GO) list $(PKG) | grep -vE '/(plugin/plugintest|plugin/scaffold|plugins/examples)$$')
 
 vet: ## go vet for every platform we build for
 	@.ci/vet $(PKG)
