@@ -23,6 +23,8 @@ test: ## everything that can be tested here; says loudly what could not (CI=true
 # Left out are the packages that only run whole conformance kits on freshly built
 # guests: compiling those under the race detector takes longer than all the rest,
 # and what they exercise is in plugin, host and cmd/sbxhost, which stay in.
+# Packages run one at a time: their tests run side by side already, and some watch
+# the clock.
 race: ## the tests under the race detector, without the longest (needs a C compiler)
 	@.ci/setup race
 	SBXHOST_TEST_ENGINE=$$(.ci/engine host) CGO_ENABLED=1 $(GO) test -race -short -p 1 -timeout 30m $$($(GO) list $(PKG) | grep -vE '/(plugin/plugintest|plugin/scaffold|plugins/examples)$$')
