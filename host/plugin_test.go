@@ -160,6 +160,8 @@ func TestReferencesThroughASealedPlugin(t *testing.T) {
 			visible.Add("event", ev.Data)
 		}
 		require.NotNil(t, last)
+		_, err = io.WriteString(p.Stdin(), "late\n")
+		assert.ErrorIs(t, err, io.ErrClosedPipe, "input after the command's end")
 		assert.Equal(t, host.Exited, last.Status)
 		assert.Equal(t, 3, last.ExitCode)
 		assert.Contains(t, out, "token [redacted:TOKEN] [redacted:USER_KEY]\n")
