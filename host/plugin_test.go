@@ -126,6 +126,29 @@ func at(t *testing.T, body []byte, path ...string) any {
 	return v
 }
 
+// A command may end because of its input, before the vendor has answered for it.
+func TestInputThatEndsACommandIsTaken(t *testing.T) {
+	t.Parallel()
+	e, v, _, _ := pluginEnv(t)
+	s, err := e.Create(t.Context(), host.CreateRequest{Provider: "e2b", Manifest: protected()})
+	require.NoError(t, err)
+	p, err := s.Start(t.Context(), host.ExecRequest{Shell: "echo up; read line; exit 3", LiveStdin: true})
+	require.NoError(t, err)
+	for ev := range p.Events() {
+		if string(ev.Data) == "up\n" {
+			v.Inject(fakevendor.Fault{Kind: fakevendor.FaultSilent, Path: "SendInput", Times: 1})
+			_, err := io.WriteString(p.Stdin(), "go\n")
+			require.NoError(t, err)
+		}
+		if ev.Exit != nil {
+			assert.Equal(t, 3, ev.Exit.ExitCode)
+		}
+	}
+	_, err = io.WriteString(p.Stdin(), "late\n")
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	require.NoError(t, s.Close(t.Context()))
+}
+
 // TestReferencesThroughASealedPlugin is the whole way of a value: from the host's
 // source to the exact place in the vendor's request, out again in a command's
 // output, and at no time past the plugin's eyes.

@@ -70,6 +70,7 @@ const (
 	FaultGzip      = "gzip"      // answer gzip-encoded
 	FaultUTF16     = "utf16"     // answer with that charset
 	FaultHang      = "hang"      // do not answer
+	FaultSilent    = "silent"    // do it, and do not answer
 	FaultEcho      = "echo"      // answer with everything the request held
 )
 
@@ -200,6 +201,9 @@ func (v *Vendor) misbehave(w http.ResponseWriter, r *http.Request, f Fault, body
 		w.Header().Set("Content-Type", "application/json; charset=utf-16le")
 		_, _ = w.Write([]byte{'{', 0, '}', 0})
 	case FaultHang:
+		<-r.Context().Done()
+	case FaultSilent:
+		v.Mux.ServeHTTP(httptest.NewRecorder(), r)
 		<-r.Context().Done()
 	case FaultEcho:
 		w.Header().Set("Content-Type", "application/json")
