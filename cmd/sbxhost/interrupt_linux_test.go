@@ -245,11 +245,15 @@ func TestFullScreen(t *testing.T) {
 	out.wait(t, "open the notes, s3c")
 	keys("\r")
 	out.wait(t, "token [redacted:HOST_TOKEN] here")
-	out.wait(t, "\x1b[37;1H") // the last line of the screen
+	out.wait(t, "\x1b[37;1H\x1b[K- notes") // the status line, the last of the screen
 	require.NoError(t, pty.Setsize(tty, &pty.Winsize{Cols: 90, Rows: 20}))
-	out.wait(t, "\x1b[20;1H")
-	keys("ihello \x1b") // insert, and back to commands
+	out.wait(t, "\x1b[20;1H\x1b[K- notes")
+	keys("ihello ")
 	out.wait(t, "hello line one")
+	// An escape with a key close behind it is one key to vi: the next key has to
+	// wait until the status line says that insertion has ended.
+	keys("\x1b")
+	out.wait(t, "- notes [Modified]")
 	keys(":wq\r")
 	out.wait(t, "vi exited 0")
 	out.wait(t, "20 90")
