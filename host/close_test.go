@@ -99,7 +99,7 @@ func TestClose(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err := s.Exec(t.Context(), host.ExecRequest{Args: []string{"true"}})
 			return errors.Is(err, provider.ErrFailedPrecondition)
-		}, 5*time.Second, time.Millisecond, "a later start is refused")
+		}, 30*time.Second, time.Millisecond, "a later start is refused")
 		assert.Zero(t, e.fake.Count(fake.MethodDestroy), "not destroyed under a start in flight")
 		close(release)
 		require.NoError(t, <-closed)

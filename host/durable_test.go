@@ -352,7 +352,7 @@ func TestCloseIsAnIntent(t *testing.T) {
 		defer close(ended)
 		_, _ = s.Exec(ctx, host.ExecRequest{Args: []string{"true"}})
 	}()
-	require.Eventually(t, func() bool { return l.fake.Count(fake.MethodExec) == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return l.fake.Count(fake.MethodExec) == 1 }, 30*time.Second, time.Millisecond)
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	require.Error(t, s.Close(short))

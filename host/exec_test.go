@@ -649,7 +649,7 @@ func TestProcess(t *testing.T) {
 		s := e.create(t, ordinary())
 		p, err := s.Start(t.Context(), host.ExecRequest{Shell: "background -setsid sleep 600; sleep 600"})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return len(e.fake.Running(provider.Ref{ID: s.Info().Sandbox})) == 2 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(e.fake.Running(provider.Ref{ID: s.Info().Sandbox})) == 2 }, 30*time.Second, time.Millisecond)
 		require.NoError(t, p.Kill(t.Context()))
 		r, err := p.Wait(t.Context())
 		require.NoError(t, err)

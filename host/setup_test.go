@@ -255,7 +255,7 @@ func (r *recorder) wait(t *testing.T, n int, match func(host.Record) bool) []hos
 			}
 		}
 		return len(out) >= n
-	}, 5*time.Second, time.Millisecond, "records")
+	}, 30*time.Second, time.Millisecond, "records")
 	return out
 }
 

@@ -196,7 +196,7 @@ func prepared(t *testing.T, srv *daytonatest.Server, p *daytona.Provider) provid
 		var err error
 		sb, err = p.Open(t.Context(), ref)
 		return err == nil
-	}, 20*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	return sb
 }
 
@@ -238,7 +238,7 @@ func faultyCreate(t *testing.T, srv *daytonatest.Server, p *daytona.Provider, f 
 			_ = p.Destroy(t.Context(), ref)
 		}
 		return len(alive(srv, req.SessionID)) == 0
-	}, 20*time.Second, 50*time.Millisecond, "orphaned: %v", alive(srv, req.SessionID))
+	}, 30*time.Second, 50*time.Millisecond, "orphaned: %v", alive(srv, req.SessionID))
 	assert.LessOrEqual(t, srv.Count(daytonatest.OpCreate), 3, "create was repeated blindly")
 }
 
@@ -277,7 +277,7 @@ func faultyExec(t *testing.T, srv *daytonatest.Server, p *daytona.Provider, f da
 	case err != nil && provider.AppliedOf(err) == provider.AppliedNo:
 		assert.Equal(t, 0, n, "%v says that nothing was started", err)
 	}
-	require.Eventually(t, func() bool { return p.Destroy(t.Context(), sb.Ref()) == nil }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.Destroy(t.Context(), sb.Ref()) == nil }, 30*time.Second, time.Millisecond)
 }
 
 func faultyDestroy(t *testing.T, srv *daytonatest.Server, p *daytona.Provider, f daytonatest.Fault) {
@@ -292,7 +292,7 @@ func faultyDestroy(t *testing.T, srv *daytonatest.Server, p *daytona.Provider, f
 	}
 	srv.Heal()
 	if f.Kind != daytonatest.StuckDestroying { // for ever
-		require.Eventually(t, func() bool { return p.Destroy(t.Context(), sb.Ref()) == nil }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return p.Destroy(t.Context(), sb.Ref()) == nil }, 30*time.Second, time.Millisecond)
 		info, there = srv.Sandbox(sb.Ref().ID)
 		assert.True(t, !there || info.Destroyed)
 	} else {
@@ -300,7 +300,7 @@ func faultyDestroy(t *testing.T, srv *daytonatest.Server, p *daytona.Provider, f
 	}
 	exit, _ := run(t, other, script("exit 4"))
 	assert.Equal(t, 4, exit.Code, "the other one was touched")
-	require.Eventually(t, func() bool { return p.Destroy(t.Context(), other.Ref()) == nil }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.Destroy(t.Context(), other.Ref()) == nil }, 30*time.Second, time.Millisecond)
 }
 
 func faultyFiles(t *testing.T, srv *daytonatest.Server, p *daytona.Provider, f daytonatest.Fault) {
@@ -327,7 +327,7 @@ func faultyFiles(t *testing.T, srv *daytonatest.Server, p *daytona.Provider, f d
 		assert.Equal(t, len(content), len(got), "a short read without an error")
 	}
 	srv.Heal()
-	require.Eventually(t, func() bool { return p.Destroy(t.Context(), sb.Ref()) == nil }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.Destroy(t.Context(), sb.Ref()) == nil }, 30*time.Second, time.Millisecond)
 }
 
 func readFile(ctx context.Context, sb provider.Sandbox, name string) ([]byte, error) {

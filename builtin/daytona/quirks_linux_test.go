@@ -115,7 +115,7 @@ func TestQuirk2EnvsOfExecuteOnly(t *testing.T) {
 			}
 		}
 		return with == 2
-	}, 10*time.Second, 20*time.Millisecond, "the value travels once for each command")
+	}, 30*time.Second, 20*time.Millisecond, "the value travels once for each command")
 	for _, r := range srv.Requests() {
 		if bytes.Contains(r.Body, []byte(canary)) {
 			assert.Equal(t, daytonatest.OpExecute, r.Op)
@@ -507,7 +507,7 @@ func TestBug10KillReachesSetsidChildren(t *testing.T) {
 	out := &buffer{}
 	p, err := sb.Exec(t.Context(), script(`setsid sh -c 'trap "" TERM; sleep 301; :' & (setsid sleep 302 &) ; echo on; sleep 303`, func(r *provider.ExecRequest) { r.Stdout = out }))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return strings.Contains(out.String(), "on") }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "on") }, 30*time.Second, 20*time.Millisecond)
 	other, err := sb.Exec(t.Context(), script(`sleep 304`))
 	require.NoError(t, err)
 	require.NoError(t, p.Kill(t.Context(), 200*time.Millisecond))
@@ -595,7 +595,7 @@ func TestBug13QuietWorkIsNotStopped(t *testing.T) {
 	}
 	proc, err := sb.Exec(t.Context(), script("sleep 2; exit 5"))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return srv.Count(daytonatest.OpLastActivity) > 0 }, 10*time.Second, 10*time.Millisecond, "use is reported")
+	require.Eventually(t, func() bool { return srv.Count(daytonatest.OpLastActivity) > 0 }, 30*time.Second, 10*time.Millisecond, "use is reported")
 	srv.Advance(9 * time.Minute)
 	exit, err := proc.Wait(t.Context())
 	require.NoError(t, err)
@@ -608,7 +608,7 @@ func TestBug13QuietWorkIsNotStopped(t *testing.T) {
 		srv.Advance(11 * time.Minute) // again, should what the command left have been removed only now
 		i, _ := srv.Sandbox(sb.Ref().ID)
 		return i.State == "stopped"
-	}, 10*time.Second, 100*time.Millisecond)
+	}, 30*time.Second, 100*time.Millisecond)
 	st, err := sb.Status(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, provider.StatePaused, st.State)
@@ -976,5 +976,5 @@ func deleteForeign(t *testing.T, srv *daytonatest.Server, id string) {
 	require.NoError(t, err)
 	_ = resp.Body.Close()
 	require.Equal(t, 200, resp.StatusCode)
-	require.Eventually(t, func() bool { i, _ := srv.Sandbox(id); return i.Destroyed }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { i, _ := srv.Sandbox(id); return i.Destroyed }, 30*time.Second, 5*time.Millisecond)
 }

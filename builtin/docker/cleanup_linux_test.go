@@ -150,7 +150,7 @@ func TestGivenUpCreateLeavesNothing(t *testing.T) {
 			assert.Eventually(t, func() bool {
 				asked, left := w.engine.asked("ContainerCreate"), w.sandboxes()
 				return asked == 1 && time.Since(began) > c.delay+time.Second && len(left) == 0 && len(w.volumes()) == 0
-			}, 20*time.Second, 100*time.Millisecond, "something is left")
+			}, 30*time.Second, 100*time.Millisecond, "something is left")
 		})
 	}
 }

@@ -143,7 +143,7 @@ func TestStartImage(t *testing.T) {
 		log.Reset()
 		require.NoError(t, sb.(provider.Logs).Logs(t.Context(), &log))
 		return strings.Contains(log.String(), "literal=")
-	}, 10*time.Second, 50*time.Millisecond)
+	}, 30*time.Second, 50*time.Millisecond)
 	assert.Equal(t, "token="+canary.Value()+" literal=l uid=1234\n", log.String(), "the log is the command's, and nothing else")
 
 	e, err := sb.(provider.Ports).Port(t.Context(), 8080)

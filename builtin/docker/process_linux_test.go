@@ -89,7 +89,7 @@ func shimOf(t testing.TB, word string) int {
 
 func assertNone(t testing.TB, word string) {
 	t.Helper()
-	assert.Eventually(t, func() bool { return len(marked(t, word)) == 0 }, 5*time.Second, 20*time.Millisecond, "processes are left")
+	assert.Eventually(t, func() bool { return len(marked(t, word)) == 0 }, 30*time.Second, 20*time.Millisecond, "processes are left")
 }
 
 // family is a script that ignores TERM and has children that left the session.
@@ -148,7 +148,7 @@ func TestBackgroundServerGoesOn(t *testing.T) {
 	assert.Eventually(t, func() bool {
 		_, err := sb.Files().Stat(t.Context(), "beat")
 		return err == nil
-	}, 5*time.Second, 50*time.Millisecond, "the server does not beat any more")
+	}, 30*time.Second, 50*time.Millisecond, "the server does not beat any more")
 	require.NoError(t, p.Kill(t.Context(), 0))
 	assertNone(t, word)
 }

@@ -60,7 +60,7 @@ func (e *privateEngine) kill() {
 	require.NoError(e.t, e.cmd.Process.Signal(syscall.SIGKILL))
 	_ = e.cmd.Wait()
 	// Its runtime ends a moment after it; one that is just ending would be used.
-	assert.Eventually(e.t, func() bool { return len(marked(e.t, e.dir+"/exec/containerd/containerd.toml")) == 0 }, 10*time.Second, 20*time.Millisecond)
+	assert.Eventually(e.t, func() bool { return len(marked(e.t, e.dir+"/exec/containerd/containerd.toml")) == 0 }, 30*time.Second, 20*time.Millisecond)
 	_ = os.Remove(e.dir + "/pid")
 	_ = os.Remove(e.dir + "/exec/containerd/containerd.pid")
 }

@@ -374,7 +374,7 @@ func TestFailedReplacementLeavesThePreviousOne_JU34_PY31(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, provider.StateRunning, status.State)
 			assert.Equal(t, "kept\n", w.shell(s, "rm -f beats; cat f"))
-			assert.Eventually(t, func() bool { return strings.Contains(w.shell(s, "cat beats 2>/dev/null"), "beat") }, 5*time.Second, 100*time.Millisecond,
+			assert.Eventually(t, func() bool { return strings.Contains(w.shell(s, "cat beats 2>/dev/null"), "beat") }, 30*time.Second, 100*time.Millisecond,
 				"its processes do not go on")
 		})
 	}

@@ -82,7 +82,7 @@ func TestValuesAreNowhereElse(t *testing.T) {
 		proc, err := sb.Exec(t.Context(), provider.ExecRequest{ID: "e", Shell: `printf '%s\n' "$TOKEN"; sleep 300; : ` + word,
 			Protected: secret.NewEnv(map[string]secret.Value{"TOKEN": secret.FromString(value)}), Stdout: &out, Stderr: io.Discard})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return out.String() == value+"\n" }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return out.String() == value+"\n" }, 30*time.Second, time.Millisecond)
 
 		holders := 0
 		dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -150,7 +150,7 @@ func TestNeverRoot(t *testing.T) {
 			sb := create(t, p)
 			word := session()
 			proc, _, _ := start(t, sb, "sleep 300; : "+word)
-			require.Eventually(t, func() bool { return len(withWord(t, word)) > 0 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return len(withWord(t, word)) > 0 }, 30*time.Second, time.Millisecond)
 			st, err := os.Stat("/proc/" + strconv.Itoa(withWord(t, word)[0]))
 			require.NoError(t, err)
 			sys := st.Sys().(*syscall.Stat_t)
@@ -282,7 +282,7 @@ func TestPIDLimit(t *testing.T) {
 		word := session()
 		proc, out, _ := start(t, sb, `i=0; while [ $i -lt 60 ]; do sh -c 'sleep 300; : `+word+`' 2>/dev/null & i=$((i+1)); done; wait`)
 		_ = out
-		require.Eventually(t, func() bool { return len(withWord(t, word)) >= 5 }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(withWord(t, word)) >= 5 }, 30*time.Second, 5*time.Millisecond)
 		most := 0
 		for range 50 {
 			most = max(most, len(withWord(t, word)))
@@ -403,7 +403,7 @@ func TestNothingIsLeft(t *testing.T) {
 				round()
 			}
 			require.NoError(t, goleak.Find(ignore))
-			require.Eventually(t, func() bool { return descriptors(t) <= before }, 2*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return descriptors(t) <= before }, 30*time.Second, 10*time.Millisecond)
 		})
 	}
 }
@@ -425,7 +425,7 @@ func TestUnsafeIsExplicit(t *testing.T) {
 	sb := create(t, p, func(r *provider.CreateRequest) { r.Network = "default" })
 	word := session()
 	proc, _, _ := start(t, sb, `setsid sh -c 'sleep 300; : `+word+`' & wait`)
-	require.Eventually(t, func() bool { return len(withWord(t, word)) > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(withWord(t, word)) > 0 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, proc.Kill(t.Context(), 0))
 	assert.Empty(t, withWord(t, word), "trees die without isolation too")
 }

@@ -44,7 +44,7 @@ func TestHostIsKilled(t *testing.T) {
 				line, err := bufio.NewReader(out).ReadString('\n')
 				require.NoError(t, err)
 				require.Equal(t, "ready\n", line)
-				require.Eventually(t, func() bool { return len(withWord(t, id)) >= 3 }, 10*time.Second, 5*time.Millisecond)
+				require.Eventually(t, func() bool { return len(withWord(t, id)) >= 3 }, 30*time.Second, 5*time.Millisecond)
 
 				// The next host process, here this one, sees it alive in the other.
 				if uid != os.Geteuid() {
@@ -66,7 +66,7 @@ func TestHostIsKilled(t *testing.T) {
 
 				require.NoError(t, cmd.Process.Kill())
 				_ = cmd.Wait()
-				require.Eventually(t, func() bool { return len(withWord(t, id)) == 0 }, 5*time.Second, time.Millisecond, "processes survive their host")
+				require.Eventually(t, func() bool { return len(withWord(t, id)) == 0 }, 30*time.Second, time.Millisecond, "processes survive their host")
 
 				list, err = p.List(ctx, provider.Query{Owner: "owner"})
 				require.NoError(t, err)

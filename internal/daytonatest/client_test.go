@@ -150,7 +150,7 @@ func (c *client) state(id, want string) {
 			got, _ = r.object(c.t)["state"].(string)
 		}
 		return got == want
-	}, 20*time.Second, 2*time.Millisecond, "the sandbox must become %q", want)
+	}, 30*time.Second, 2*time.Millisecond, "the sandbox must become %q", want)
 }
 
 // exec runs a command that must be answered.

@@ -35,7 +35,7 @@ func (c *client) trace(id, last string) []string {
 			seen = append(seen, state)
 		}
 		return state == last
-	}, 20*time.Second, 5*time.Millisecond, "states so far %v", &seen)
+	}, 30*time.Second, 5*time.Millisecond, "states so far %v", &seen)
 	return seen
 }
 
@@ -150,7 +150,7 @@ func TestBadEnvironmentLeavesAnErrorSandbox(t *testing.T) {
 	c.wantError(c.api("POST", "sandbox", object{"name": "other"}), 403, "limit exceeded")
 	assert.Equal(t, 200, c.api("DELETE", "sandbox/bad", nil).status)
 	assert.Equal(t, 404, c.api("GET", "sandbox/bad", nil).status)
-	require.Eventually(t, func() bool { return c.api("POST", "sandbox", object{"name": "bad"}).status == 200 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return c.api("POST", "sandbox", object{"name": "bad"}).status == 200 }, 30*time.Second, 5*time.Millisecond)
 }
 
 func TestCreateIsRefused(t *testing.T) {
@@ -305,14 +305,14 @@ func TestList(t *testing.T) {
 		}
 		return got, o["nextCursor"]
 	}
-	require.Eventually(t, func() bool { got, _ := list(""); return len(got) == 5 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { got, _ := list(""); return len(got) == 5 }, 30*time.Second, 5*time.Millisecond)
 	label := func(text string) string { return "labels=" + url.QueryEscape(text) }
 	got, next := list(label(`{"n":"2"}`))
 	assert.Equal(t, []string{ids[2]}, got)
 	assert.Nil(t, next)
 	got, _ = list(label(`{"n":"2","all":"y"}`))
 	assert.Empty(t, got)
-	require.Eventually(t, func() bool { got, _ = list("states=stopped"); return slices.Equal(got, []string{ids[4]}) }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { got, _ = list("states=stopped"); return slices.Equal(got, []string{ids[4]}) }, 30*time.Second, 5*time.Millisecond)
 	got, _ = list("states=stopped&states=started")
 	assert.Len(t, got, 5)
 	got, _ = list("name=L3")
@@ -417,7 +417,7 @@ func TestQuietWorkIsStopped(t *testing.T) {
 	go func() {
 		done <- c.box(id, "POST", "process/execute", object{"command": "touch /tmp/on; sleep 300"})
 	}()
-	require.Eventually(t, func() bool { _, err := c.s.ReadFile(id, "/tmp/on"); return err == nil }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := c.s.ReadFile(id, "/tmp/on"); return err == nil }, 30*time.Second, 5*time.Millisecond)
 	c.s.Advance(time.Hour)
 	info, _ := c.s.Sandbox(id)
 	assert.Equal(t, "started", info.State)

@@ -144,7 +144,7 @@ func TestCutConnections(t *testing.T) {
 		done <- c.box(id, "POST", "process/execute", object{"command": "touch /tmp/on; sleep 300"})
 	}
 	go run(id)
-	require.Eventually(t, func() bool { _, err := c.s.ReadFile(id, "/tmp/on"); return err == nil }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := c.s.ReadFile(id, "/tmp/on"); return err == nil }, 30*time.Second, 5*time.Millisecond)
 	assert.Zero(t, c.s.CutConnections(other))
 	assert.Zero(t, c.s.CutConnections("nobody"))
 	assert.Equal(t, 1, c.s.CutConnections(id))

@@ -34,7 +34,7 @@ func (c *client) runs(id string) int {
 // the command is known to have ended.
 func (c *client) wantRuns(id string, n int) {
 	c.t.Helper()
-	require.Eventually(c.t, func() bool { return c.runs(id) == n }, 10*time.Second, 5*time.Millisecond, "the command must have run %d times", n)
+	require.Eventually(c.t, func() bool { return c.runs(id) == n }, 30*time.Second, 5*time.Millisecond, "the command must have run %d times", n)
 	assert.Len(c.t, c.s.Executions(id), n)
 }
 
@@ -87,7 +87,7 @@ func hanging(kind dt.Kind, ran int) faultCase {
 		done := make(chan reply)
 		before := c.s.Count(dt.OpExecute)
 		go func() { done <- c.counted(id) }()
-		require.Eventually(t, func() bool { return c.s.Count(dt.OpExecute) > before }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return c.s.Count(dt.OpExecute) > before }, 30*time.Second, time.Millisecond)
 		for { // heal again until the request had come as far as hanging
 			c.s.Heal()
 			select {
@@ -294,7 +294,7 @@ var faultCases = map[dt.Kind]faultCase{
 		assert.Contains(t, c.api("GET", "sandbox", nil).text, "futureField")
 	},
 	dt.StaleList: func(t *testing.T, c *client, id string) {
-		require.Eventually(t, func() bool { return len(listed(c, "")) == 1 }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(listed(c, "")) == 1 }, 30*time.Second, 5*time.Millisecond)
 		c.s.Advance(time.Minute)
 		c.s.Inject(dt.Fault{Kind: dt.StaleList, Delay: 30 * time.Second})
 		other := c.create()
@@ -307,11 +307,11 @@ var faultCases = map[dt.Kind]faultCase{
 		assert.Equal(t, []string{other}, listed(c, ""))
 	},
 	dt.FlappingList: func(t *testing.T, c *client, id string) {
-		require.Eventually(t, func() bool { return len(listed(c, "")) == 1 }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(listed(c, "")) == 1 }, 30*time.Second, 5*time.Millisecond)
 		c.s.Advance(time.Minute)
 		c.api("DELETE", "sandbox/"+id, nil)
 		c.state(id, "")
-		require.Eventually(t, func() bool { return len(listed(c, "")) == 0 }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(listed(c, "")) == 0 }, 30*time.Second, 5*time.Millisecond)
 		c.s.Inject(dt.Fault{Kind: dt.FlappingList, Delay: 30 * time.Second})
 		var n []int
 		for range 4 {
@@ -331,7 +331,7 @@ var faultCases = map[dt.Kind]faultCase{
 		require.Eventually(t, func() bool {
 			o := c.api("GET", "sandbox?limit=100", nil).object(t)
 			return o["nextCursor"] != nil && len(o["items"].([]any)) == 1
-		}, 10*time.Second, 5*time.Millisecond)
+		}, 30*time.Second, 5*time.Millisecond)
 		assert.EqualValues(t, 2, c.api("GET", "sandbox/paginated", nil).object(t)["totalPages"])
 	},
 	dt.LoopingCursor: func(t *testing.T, c *client, _ string) {
@@ -341,7 +341,7 @@ var faultCases = map[dt.Kind]faultCase{
 	},
 	dt.UnfilteredList: func(t *testing.T, c *client, id string) {
 		const nobody = "labels=%7B%22who%22%3A%22nobody%22%7D"
-		require.Eventually(t, func() bool { return len(listed(c, "")) == 1 }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(listed(c, "")) == 1 }, 30*time.Second, 5*time.Millisecond)
 		assert.Empty(t, listed(c, nobody))
 		c.s.Inject(dt.Fault{Kind: dt.UnfilteredList})
 		assert.Equal(t, []string{id}, listed(c, nobody))
@@ -472,7 +472,7 @@ func TestCloseReleasesWhatHangs(t *testing.T) {
 	go func() { done <- c.box(id, "POST", "process/execute", object{"command": "touch /tmp/on; sleep 300"}) }()
 	s.Inject(dt.Fault{Kind: dt.Hang, On: []dt.Op{dt.OpGet}})
 	go func() { done <- c.api("GET", "sandbox/"+id, nil) }()
-	require.Eventually(t, func() bool { _, err := s.ReadFile(id, "/tmp/on"); return err == nil && s.Count(dt.OpGet) > 1 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := s.ReadFile(id, "/tmp/on"); return err == nil && s.Count(dt.OpGet) > 1 }, 30*time.Second, 5*time.Millisecond)
 	began := time.Now()
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close(), "again")

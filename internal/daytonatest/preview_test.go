@@ -30,7 +30,7 @@ while(accept(C,S)){ my $h=""; while(<C>){ last if /^\r?$/; $h.=$_; } print C "HT
 	c.exec(id, "perl /tmp/server.pl >/dev/null 2>&1 </dev/null &")
 	require.Eventually(c.t, func() bool {
 		return c.box(id, "GET", fmt.Sprintf("port/%d/in-use", port), nil).object(c.t)["isInUse"] == true
-	}, 10*time.Second, 5*time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 }
 
 func noKey(r *http.Request) { r.Header.Del("Authorization") }

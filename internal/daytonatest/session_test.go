@@ -120,7 +120,7 @@ func TestSessionInput(t *testing.T) {
 		cmd := "process/session/s/command/" + o["cmdId"].(string)
 		assert.NotContains(t, c.box(id, "GET", cmd, nil).object(t), "exitCode", "while it runs")
 		assert.Equal(t, 204, c.box(id, "POST", cmd+"/input", object{"data": "word"}).status)
-		require.Eventually(t, func() bool { return c.box(id, "GET", cmd, nil).object(t)["exitCode"] != nil }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return c.box(id, "GET", cmd, nil).object(t)["exitCode"] != nil }, 30*time.Second, 5*time.Millisecond)
 		want := "word\ngot word\n"
 		if quiet {
 			want = "got word\n"

@@ -539,7 +539,7 @@ func statusLine(pid int, key string) string {
 
 func (b *box) gone(what string, f func() []int) {
 	b.t.Helper()
-	require.Eventually(b.t, func() bool { return len(f()) == 0 }, 5*time.Second, 5*time.Millisecond, what)
+	require.Eventually(b.t, func() bool { return len(f()) == 0 }, 30*time.Second, 5*time.Millisecond, what)
 }
 
 // hostileStage is a program that a workload might be.

@@ -141,7 +141,7 @@ func (b *buffer) String() string {
 
 func (b *buffer) waitFor(t *testing.T, text string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return strings.Contains(b.String(), text) }, 10*time.Second, 2*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(b.String(), text) }, 30*time.Second, 2*time.Millisecond)
 }
 
 func wait(t *testing.T, x *shim.Exec) shim.Status {
@@ -242,9 +242,9 @@ func TestEndOfTheTransportKillsTheTree(t *testing.T) {
 	m := marker(t)
 	x, out, _, e := launch(t, `trap '' TERM; setsid sleep `+m+` & (setsid sleep `+m+` &); echo ready; sleep `+m)
 	out.waitFor(t, "ready")
-	require.Eventually(t, func() bool { return alive(t, m) >= 3 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return alive(t, m) >= 3 }, 30*time.Second, 5*time.Millisecond)
 	require.NoError(t, e.in.Close())
-	require.Eventually(t, func() bool { return alive(t, m) == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return alive(t, m) == 0 }, 30*time.Second, 5*time.Millisecond)
 	st := wait(t, x)
 	assert.True(t, st.Lost || st.ByUs)
 }
@@ -298,7 +298,7 @@ func TestSupervisorEnforcesCredit(t *testing.T) {
 			_, _ = e.Write(wire.Append(nil, wire.Input, make([]byte, wire.MaxChunk)))
 		}
 	}()
-	require.Eventually(t, func() bool { return alive(t, m) == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return alive(t, m) == 0 }, 30*time.Second, 5*time.Millisecond)
 }
 
 // A reader that does not read is felt by the command; neither side buffers what it
@@ -312,7 +312,7 @@ func TestOutputIsHeldBack(t *testing.T) {
 	})
 	written := func() string { b, _ := os.ReadFile(progress); return string(b) }
 	last := "none"
-	require.Eventually(t, func() bool { now := written(); same := now == last; last = now; return same }, 10*time.Second, 200*time.Millisecond)
+	require.Eventually(t, func() bool { now := written(); same := now == last; last = now; return same }, 30*time.Second, 200*time.Millisecond)
 	n, _ := strconv.Atoi(strings.TrimSpace(last))
 	assert.Less(t, n, 5, "MB were taken from the command though nobody reads")
 	kb := 0
@@ -418,7 +418,7 @@ func TestBackgroundChildGoesOn(t *testing.T) {
 	assert.False(t, st.TreeDead)
 	assert.Positive(t, st.Left)
 	assert.Equal(t, "early\n", out.String())
-	require.Eventually(t, func() bool { return alive(t, m) == 1 }, 10*time.Second, 5*time.Millisecond, "it was killed by writing to a closed pipe")
+	require.Eventually(t, func() bool { return alive(t, m) == 1 }, 30*time.Second, 5*time.Millisecond, "it was killed by writing to a closed pipe")
 	assert.Equal(t, "early\n", out.String(), "the writer was used after Wait")
 	require.NoError(t, x.Kill(t.Context(), 0))
 	assert.Zero(t, alive(t, m))

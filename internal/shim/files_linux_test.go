@@ -269,7 +269,7 @@ func TestFilesStreamLarge(t *testing.T) {
 	require.NoError(t, r.Close())
 	_, err = r.Read(make([]byte, 1))
 	require.ErrorIs(t, err, fs.ErrClosed)
-	require.Eventually(t, func() bool { _, err := f.Stat(t.Context(), "big"); return err == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := f.Stat(t.Context(), "big"); return err == nil }, 30*time.Second, time.Millisecond)
 	ctx, cancel := context.WithCancel(t.Context())
 	r, _, err = f.Open(ctx, "big")
 	require.NoError(t, err)

@@ -35,7 +35,7 @@ func lives(t *testing.T, c *shim.Control, want ...string) {
 		ids, err = c.Execs(soon(t))
 		slices.Sort(ids)
 		return err == nil && slices.Equal(ids, want)
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 	require.True(t, ok, "%v live, not %v", ids, want)
 }
 
@@ -103,7 +103,7 @@ func TestTrap06SupervisorStoppedByItsWorkload(t *testing.T) {
 	require.Eventually(t, func() bool {
 		p := b.inside("shim\x00exec\x00stopped")
 		return len(p) == 1 && strings.HasPrefix(statusLine(p[0], "State:"), "T")
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, x.Kill(ctx, 0), context.DeadlineExceeded, "a stopped supervisor answered")
@@ -136,7 +136,7 @@ func TestTrap04ForkBombAtTheLimit(t *testing.T) {
 				b, c := startBox(t, boxOptions{PIDs: 96})
 				x, out, _ := b.exec("bomb", user, `exec /hostile`, func(r *shim.Request) { r.Env = append(r.Env, []byte(stageEnv+"=fork-bomb")) })
 				out.waitFor(t, "bombing")
-				require.Eventually(t, func() bool { return limitHit(b.cgroup) }, 10*time.Second, 10*time.Millisecond)
+				require.Eventually(t, func() bool { return limitHit(b.cgroup) }, 30*time.Second, 10*time.Millisecond)
 				began := time.Now()
 				switch way {
 				case "frame":
@@ -236,7 +236,7 @@ func TestTrap09TracingRefusedByCapability(t *testing.T) {
 	sup := b.inside("shim\x00exec\x00x")
 	require.Len(t, sup, 1)
 	var work []int
-	require.Eventually(t, func() bool { work = b.inside("sleep\x0060"); return len(work) == 1 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { work = b.inside("sleep\x0060"); return len(work) == 1 }, 30*time.Second, 5*time.Millisecond)
 	caps := func(pid int) uint64 {
 		v, err := strconv.ParseUint(statusLine(pid, "CapPrm:"), 16, 64)
 		require.NoError(t, err)
@@ -293,7 +293,7 @@ func TestPretendersAreNotSupervisors(t *testing.T) {
 	out2.waitFor(t, "up")
 	require.Eventually(t, func() bool {
 		return len(b.inside("shim\x00exec\x00target")) == 3 && len(b.inside("files\x00target")) == 1
-	}, 5*time.Second, 5*time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 	lives(t, c, "liar", "target")
 	k, err := c.KillExec(soon(t), "target")
 	require.NoError(t, err)
@@ -458,7 +458,7 @@ func TestImageCommand(t *testing.T) {
 		b, c := startBox(t, boxOptions{Image: true, Root: "/workspace", User: "app"})
 		assert.Equal(t, wire.ImageWaiting, state(c).State)
 		require.NoError(t, start(c, "app", `echo "out $(id -un) $PWD $CANARY $HOME"; echo err >&2; cat; exit 3`))
-		require.Eventually(t, func() bool { return state(c).State == wire.ImageEnded }, 5*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return state(c).State == wire.ImageEnded }, 30*time.Second, 5*time.Millisecond)
 		assert.Equal(t, byte(3), state(c).Code)
 		assert.Equal(t, "out app /tmp canary-image /workspace\nerr\n", b.log.String())
 		var refused *shim.RefusedError
@@ -478,7 +478,7 @@ func TestImageCommand(t *testing.T) {
 		b, c := startBox(t, boxOptions{Image: true})
 		m := marker(t)
 		require.NoError(t, start(c, "", `(setsid sleep `+m+` &); exec sleep `+m))
-		require.Eventually(t, func() bool { return len(b.inside(m)) == 2 }, 5*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(b.inside(m)) == 2 }, 30*time.Second, 5*time.Millisecond)
 		_, err := c.KillAllExcept(soon(t), nil)
 		require.NoError(t, err)
 		time.Sleep(600 * time.Millisecond) // two looks of PID 1
@@ -530,7 +530,7 @@ func TestImageCommand(t *testing.T) {
 		m := marker(t)
 		require.NoError(t, start(c, "", `(setsid sleep `+m+` &); sleep 0.3; kill -KILL $PPID; sleep `+m))
 		b.gone("what it left", func() []int { return b.inside(m) })
-		require.Eventually(t, func() bool { return state(c).State == wire.ImageLost }, 5*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return state(c).State == wire.ImageLost }, 30*time.Second, 5*time.Millisecond)
 		x, _, _ := b.exec("x", "app", "true")
 		assert.Equal(t, byte(0), wait(t, x).Code)
 	})

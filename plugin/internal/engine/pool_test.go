@@ -231,7 +231,7 @@ func TestInstancesAreBounded(t *testing.T) {
 			assert.ErrorIs(t, err, context.Canceled)
 		})
 	}
-	require.Eventually(t, func() bool { return inside.Load() == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return inside.Load() == 2 }, 30*time.Second, time.Millisecond)
 	_, err = other.CallTimeout(context.Background(), 0, nil, 50*time.Millisecond)
 	var deadline *engine.Deadline
 	require.ErrorAs(t, err, &deadline, "waits for an instance, no longer than it may")
@@ -253,7 +253,7 @@ func TestClose(t *testing.T) {
 		_, err := p.Call(ctx, 0, &inside)
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return inside.Load() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return inside.Load() == 1 }, 30*time.Second, time.Millisecond)
 	closed := make(chan struct{})
 	go func() { p.Close(); close(closed) }()
 	select {
