@@ -1,6 +1,9 @@
 package redact
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // RawNeedle is a needle as the engines see it, for tests that compare them with
 // the naive model.
@@ -112,7 +115,8 @@ type ScanHit struct {
 	Text, Name string
 }
 
-// ScanBoth runs both engines over text.
+// ScanBoth runs both engines over text, the fast one also with the index that only
+// many needles get, which must make no difference.
 func ScanBoth(raw []RawNeedle, text string) (simple, fast []ScanHit, simpleHold, fastHold int) {
 	names := map[string]*name{}
 	var needles []needle
@@ -144,6 +148,24 @@ func ScanBoth(raw []RawNeedle, text string) (simple, fast []ScanHit, simpleHold,
 		return out, hold
 	}
 	simple, simpleHold = list(newSorted(needles))
-	fast, fastHold = list(newSampled(needles))
+	sampled := newSampled(needles)
+	fast, fastHold = list(sampled)
+	if len(needles) == 0 {
+		return simple, fast, simpleHold, fastHold
+	}
+	indexed := newSampled(needles)
+	indexed.index()
+	if again, hold := list(indexed); !slices.Equal(fast, again) || hold != fastHold {
+		panic("an index changes what is found")
+	}
+	sorted := newSorted(needles)
+	for n := range indexed.least {
+		for i := 0; i+n <= len(text) && i < 64; i++ {
+			b := []byte(text[i : i+n])
+			if hold := indexed.begins(b); hold != sampled.begins(b) || hold != sorted.begins(b) {
+				panic("an index changes what may begin")
+			}
+		}
+	}
 	return simple, fast, simpleHold, fastHold
 }

@@ -11,9 +11,10 @@ type order struct {
 	least     int         // length of the shortest needle
 	maxLength int         // and of the longest
 	first     *[257]int32 // first[b] is the first needle that begins with b or more; nil for few
+	keys      []uint64    // the first bytes of each needle, see keyOf; nil for few
 }
 
-// manyNeedles is from how many on an index of first bytes is worth its memory.
+// manyNeedles is from how many on an index is worth its memory.
 const manyNeedles = 256
 
 func newOrder(needles []needle) order {
@@ -32,18 +33,27 @@ func newOrder(needles []needle) order {
 		}
 	}
 	if len(o.needles) >= manyNeedles {
-		o.first = new([257]int32)
-		b := 0
-		for i := range o.needles {
-			for ; b <= int(o.needles[i].text[0]); b++ {
-				o.first[b] = int32(i)
-			}
-		}
-		for ; b < len(o.first); b++ {
-			o.first[b] = int32(len(o.needles))
-		}
+		o.index()
 	}
 	return o
+}
+
+// index makes what only many needles are worth.
+func (o *order) index() {
+	o.first = new([257]int32)
+	b := 0
+	for i := range o.needles {
+		for ; b <= int(o.needles[i].text[0]); b++ {
+			o.first[b] = int32(i)
+		}
+	}
+	for ; b < len(o.first); b++ {
+		o.first[b] = int32(len(o.needles))
+	}
+	o.keys = make([]uint64, len(o.needles))
+	for i := range o.needles {
+		o.keys[i] = keyOf(o.needles[i].text)
+	}
 }
 
 func (o *order) longest() int  { return o.maxLength }
@@ -66,6 +76,33 @@ func (o *order) upper(text []byte) int {
 		}
 	}
 	return lo
+}
+
+// keyOf is up to eight bytes of text as a number that sorts as they do; what is
+// missing counts as zero.
+func keyOf[T string | []byte](text T) uint64 {
+	var key uint64
+	for i := range min(len(text), 8) {
+		key |= uint64(text[i]) << (56 - 8*i)
+	}
+	return key
+}
+
+// beginsWith reports whether prefix, of one to eight bytes and shorter than every
+// needle, begins one. It looks at keys alone, which lie side by side.
+func (o *order) beginsWith(prefix []byte) bool {
+	least := keyOf(prefix)
+	lo, hi := int(o.first[prefix[0]]), int(o.first[int(prefix[0])+1])
+	end := hi
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if o.keys[mid] >= least {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo < end && (o.keys[lo]^least)>>(64-8*uint(len(prefix))) == 0
 }
 
 func hasPrefix(text []byte, prefix string) bool {

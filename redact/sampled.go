@@ -144,6 +144,9 @@ func (e *sampled) triple(a, b, c byte) bool {
 
 // begin reports whether rest is a proper prefix of a needle, or an open one.
 func (e *sampled) begin(rest []byte) bool {
+	if e.keys != nil && len(rest) < e.least && len(rest) <= 8 {
+		return e.beginsWith(rest)
+	}
 	after := e.upper(rest)
 	if after < len(e.needles) && prefixOf(rest, e.needles[after].text) {
 		return true

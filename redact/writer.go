@@ -27,7 +27,7 @@ type writer struct {
 	mu     sync.Mutex
 	st     stream
 	dst    io.Writer
-	err    error
+	err    error // of all later calls: ErrClosed once closed
 	closed bool
 	held   int // what this Writer has added to shared.held; may be late while armed
 
@@ -51,11 +51,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	c := w.core()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.usable(); err != nil {
-		return 0, err
-	}
-	if len(p) == 0 {
-		return 0, nil
+	if c.err != nil || len(p) == 0 {
+		return 0, c.err
 	}
 	c.writes++
 	if out := c.st.next(p, more); len(out) > 0 {
@@ -79,8 +76,8 @@ func (w *Writer) Flush() error {
 	c := w.core()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.usable(); err != nil {
-		return err
+	if c.err != nil {
+		return c.err
 	}
 	return c.send(c.st.next(nil, pause))
 }
@@ -100,12 +97,15 @@ func (w *Writer) Close() error {
 		c.timer.Stop()
 		c.armed = false
 	}
-	if c.err != nil {
+	err := c.err
+	if err != nil {
 		c.st.carry = c.st.carry[:0]
 		c.account()
-		return c.err
+	} else {
+		err = c.send(c.st.next(nil, eof))
 	}
-	return c.send(c.st.next(nil, eof))
+	c.err = ErrClosed
+	return err
 }
 
 // Hits returns the markers written so far, by secret name. The caller owns the
@@ -115,13 +115,6 @@ func (w *Writer) Hits() map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.st.counts()
-}
-
-func (c *writer) usable() error {
-	if c.closed {
-		return ErrClosed
-	}
-	return c.err
 }
 
 // send writes b and brings the gauge up to date.
@@ -177,7 +170,7 @@ func (c *writer) tick() {
 	defer c.mu.Unlock()
 	c.armed = false
 	c.account()
-	if c.closed || c.err != nil || c.held == 0 {
+	if c.err != nil || c.held == 0 {
 		return
 	}
 	if c.writes != c.seen {
