@@ -17,7 +17,7 @@ const maxTreeDepth = 256
 // the root. Pipes, sockets and devices are left out. For a regular file fd is open
 // for reading until each returns, else it is -1. What the user made unreadable is
 // visited too: its permissions are lifted while it is read, as its owner could do,
-// and put back.
+// and put back. An error of the walk itself is a *PathError, or ErrDepth.
 func Walk(root int, each func(e Entry, fd int) error) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(root, &st); err != nil {
@@ -38,7 +38,7 @@ func walk(dir int, prefix string, depth int, each func(Entry, int) error) error 
 	}
 	list, err := readNames(dir)
 	if err != nil {
-		return err
+		return &PathError{prefix, err}
 	}
 	slices.Sort(list)
 	for _, n := range list {
@@ -55,12 +55,12 @@ func walkEntry(dir int, base, name string, depth int, each func(Entry, int) erro
 		return nil // removed meanwhile
 	}
 	if err != nil {
-		return err
+		return &PathError{name, err}
 	}
 	defer unix.Close(p)
 	e := Entry{Name: name}
 	if err := unix.Fstat(p, &e.Stat); err != nil {
-		return err
+		return &PathError{name, err}
 	}
 	switch kind(&e.Stat) {
 	case unix.S_IFDIR:
@@ -69,20 +69,20 @@ func walkEntry(dir int, base, name string, depth int, each func(Entry, int) erro
 		}
 		fd, restore, err := readable(p, &e.Stat)
 		if err != nil {
-			return err
+			return &PathError{name, err}
 		}
 		defer restore()
 		defer unix.Close(fd)
 		return walk(fd, name, depth+1, each)
 	case unix.S_IFLNK:
 		if e.Target, err = readlink(p, ""); err != nil {
-			return err
+			return &PathError{name, err}
 		}
 		return each(e, -1)
 	case unix.S_IFREG:
 		fd, restore, err := readable(p, &e.Stat)
 		if err != nil {
-			return err
+			return &PathError{name, err}
 		}
 		restore() // what is open stays readable
 		defer unix.Close(fd)

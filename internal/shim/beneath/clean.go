@@ -27,6 +27,15 @@ var (
 	ErrDepth     = errors.New("the tree is too deep, or one of its directories too large")
 )
 
+// PathError says which path below the root an error is about.
+type PathError struct {
+	Path string // "" for the root
+	Err  error
+}
+
+func (e *PathError) Error() string { return e.Path + ": " + e.Err.Error() }
+func (e *PathError) Unwrap() error { return e.Err }
+
 // Clean checks a path and makes it relative and clean; the root is ".".
 func Clean(name string) (string, error) {
 	switch {

@@ -366,7 +366,7 @@ func (s *fileServer) export(e beneath.Entry, fd int) error {
 			continue
 		}
 		if err != nil {
-			return &pathError{e.Name, err}
+			return &beneath.PathError{Path: e.Name, Err: err}
 		}
 		if n == 0 { // it shrank meanwhile
 			clear(b)
@@ -379,15 +379,6 @@ func (s *fileServer) export(e beneath.Entry, fd int) error {
 	}
 	return nil
 }
-
-// pathError says which path of an archive it is about.
-type pathError struct {
-	path string
-	err  error
-}
-
-func (e *pathError) Error() string { return e.path }
-func (e *pathError) Unwrap() error { return e.err }
 
 // importAll takes entries up to the end.
 func (s *fileServer) importAll() error {
@@ -414,7 +405,7 @@ func (s *fileServer) importAll() error {
 		case error(errLeft), error(errCanceled):
 			return err
 		default:
-			return s.refuseRest(&pathError{i.Name, err})
+			return s.refuseRest(&beneath.PathError{Path: i.Name, Err: err})
 		}
 	}
 }
@@ -473,8 +464,8 @@ func (s *fileServer) importEntry(i wire.Info) error {
 // faultOf says why an operation failed.
 func faultOf(err error) wire.FileFault {
 	f := wire.FileFault{Kind: wire.FaultErrno}
-	if p, ok := err.(*pathError); ok {
-		f.Path, err = p.path, p.err
+	if p, ok := err.(*beneath.PathError); ok {
+		f.Path, err = p.Path, p.Err
 	}
 	switch err {
 	case beneath.ErrDirectory:
