@@ -2,8 +2,6 @@ package local
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -11,28 +9,21 @@ import (
 	"path"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sbxhost/sbxhost/internal/shim/beneath"
 	"github.com/sbxhost/sbxhost/provider"
 	"golang.org/x/sys/unix"
 )
 
-// files is the host's access to a sandbox's workspace. Every path is resolved by
-// the kernel below the workspace (openat2), so that no link, whenever it is put
-// there, leads out; nothing but regular files and directories is ever opened, so
-// that a pipe cannot hold us; and as root every operation runs with the file
+// files is the host's access to a sandbox's workspace, by package beneath: no link
+// leads out of it and no pipe holds us. As root every operation runs with the file
 // system identity of the sandbox's user.
 type files struct{ s *sandbox }
 
 // Files implements provider.Sandbox.
 func (s *sandbox) Files() provider.FS { return &files{s} }
-
-const (
-	maxLinks    = 40
-	resolveSafe = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS
-)
 
 // with runs f with the workspace's descriptor, as the sandbox's user.
 func (fsys *files) with(ctx context.Context, op, name string, f func(root int) error) error {
@@ -104,41 +95,12 @@ func (s *sandbox) asUser(f func() error) error {
 
 // clean checks a path and makes it relative and clean.
 func clean(op, name string) (string, error) {
-	switch {
-	case strings.IndexByte(name, 0) >= 0:
-		return "", problem(provider.InvalidArgument, op, "", "a path contains a NUL byte")
-	case path.IsAbs(name):
-		return "", problem(provider.PermissionDenied, op, name, "the path is absolute").remedy("give it relative to the root")
-	}
-	c := path.Clean(name)
-	if c == ".." || strings.HasPrefix(c, "../") {
-		return "", problem(provider.PermissionDenied, op, name, "the path leads out of the root")
+	c, err := beneath.Clean(name)
+	if err != nil {
+		return "", fileProblem(op, name, err)
 	}
 	return c, nil
 }
-
-// beneath opens a path below root. The kernel refuses what leads out of it.
-func beneath(root int, name string, flags int, mode uint32) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Mode: uint64(mode), Resolve: resolveSafe}
-	if name == "" {
-		name = "."
-	}
-	for tries := 0; ; tries++ {
-		fd, err := unix.Openat2(root, name, &how)
-		if (err == unix.EAGAIN || err == unix.EINTR) && tries < 100 {
-			continue // something was renamed meanwhile
-		}
-		return fd, err
-	}
-}
-
-// reopen opens for real what an O_PATH descriptor names.
-func reopen(fd, flags int) (int, error) {
-	return unix.Open("/proc/self/fd/"+strconv.Itoa(fd), flags|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-}
-
-var errDirectory = errors.New("is a directory")
-var errSpecial = errors.New("is neither a regular file nor a directory")
 
 // Open implements provider.FS.
 func (fsys *files) Open(ctx context.Context, name string) (io.ReadCloser, provider.FileInfo, error) {
@@ -150,19 +112,7 @@ func (fsys *files) Open(ctx context.Context, name string) (io.ReadCloser, provid
 	var f *os.File
 	var info provider.FileInfo
 	err = fsys.with(ctx, op, name, func(root int) error {
-		p, err := beneath(root, c, unix.O_PATH, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(p)
-		var st unix.Stat_t
-		if err := unix.Fstat(p, &st); err != nil {
-			return err
-		}
-		if err := regular(&st); err != nil {
-			return err
-		}
-		fd, err := reopen(p, unix.O_RDONLY)
+		fd, st, err := beneath.Open(root, c)
 		if err != nil {
 			return err
 		}
@@ -194,16 +144,6 @@ func (r *fileReader) Read(p []byte) (int, error) {
 
 func (r *fileReader) Close() error { return r.f.Close() }
 
-func regular(st *unix.Stat_t) error {
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return nil
-	case unix.S_IFDIR:
-		return errDirectory
-	}
-	return errSpecial
-}
-
 // Write implements provider.FS.
 func (fsys *files) Write(ctx context.Context, name string, content io.Reader, opts provider.WriteOptions) error {
 	const op = "files.write"
@@ -218,106 +158,16 @@ func (fsys *files) Write(ctx context.Context, name string, content io.Reader, op
 		return problem(provider.InvalidArgument, op, name, "only permission bits can be set")
 	}
 	return fsys.with(ctx, op, name, func(root int) error {
-		c, old, err := finalName(root, c)
+		p, err := beneath.Create(root, c, uint32(opts.Mode))
 		if err != nil {
 			return err
 		}
-		mode := uint32(opts.Mode.Perm())
-		if mode == 0 {
-			if mode = 0o644; old != nil {
-				mode = old.Mode & 0o777
-			}
-		}
-		dir, err := makeDirs(root, path.Dir(c), 0o755)
-		if err != nil {
+		defer p.Abort()
+		if _, err := io.Copy(p, &ctxReader{ctx, content}); err != nil {
 			return err
 		}
-		defer unix.Close(dir)
-		return replace(dir, path.Base(c), mode, func(w io.Writer) error {
-			_, err := io.Copy(w, &ctxReader{ctx, content})
-			return err
-		})
+		return p.Commit(nil)
 	})
-}
-
-// finalName follows a symbolic link that a file to be written is, within the
-// root, and returns what is there.
-func finalName(root int, name string) (string, *unix.Stat_t, error) {
-	for range maxLinks {
-		fd, err := beneath(root, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
-		if errors.Is(err, unix.ENOENT) {
-			return name, nil, nil
-		}
-		if err != nil {
-			return "", nil, err
-		}
-		var st unix.Stat_t
-		err = unix.Fstat(fd, &st)
-		target := ""
-		if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
-			target, err = readlink(fd, "")
-		}
-		_ = unix.Close(fd)
-		if err != nil {
-			return "", nil, err
-		}
-		if target == "" {
-			return name, &st, regular(&st)
-		}
-		if path.IsAbs(target) {
-			return "", nil, unix.EXDEV
-		}
-		next := path.Join(path.Dir(name), target)
-		if next == ".." || strings.HasPrefix(next, "../") {
-			return "", nil, unix.EXDEV
-		}
-		name = next
-	}
-	return "", nil, unix.ELOOP
-}
-
-// replace puts a new file in the place of name, whole or not at all.
-func replace(dir int, name string, mode uint32, fill func(io.Writer) error) error {
-	var r [8]byte
-	_, _ = rand.Read(r[:])
-	tmp := ".sbxhost-" + hex.EncodeToString(r[:])
-	self := "/proc/self/fd/" + strconv.Itoa(dir)
-	named := false
-	fd, err := unix.Open(self, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-	if err == unix.EOPNOTSUPP || err == unix.EISDIR || err == unix.ENOENT || err == unix.EINVAL {
-		named = true
-		fd, err = unix.Openat(dir, tmp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	}
-	if err != nil {
-		return err
-	}
-	f := os.NewFile(uintptr(fd), "file")
-	defer func() { _ = f.Close() }()
-	remove := func(err error) error {
-		_ = unix.Unlinkat(dir, tmp, 0)
-		return err
-	}
-	if err := fill(f); err != nil {
-		if named {
-			return remove(err)
-		}
-		return err
-	}
-	if err := unix.Fchmod(fd, mode); err != nil {
-		if named {
-			return remove(err)
-		}
-		return err
-	}
-	if !named {
-		if err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), dir, tmp, unix.AT_SYMLINK_FOLLOW); err != nil {
-			return err
-		}
-	}
-	if err := unix.Renameat(dir, tmp, dir, name); err != nil {
-		return remove(err)
-	}
-	return nil
 }
 
 type ctxReader struct {
@@ -332,36 +182,6 @@ func (r *ctxReader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// makeDirs opens a directory, making what is missing of it. The descriptor is an
-// O_PATH one.
-func makeDirs(root int, name string, mode uint32) (int, error) {
-	fd, err := beneath(root, name, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if !errors.Is(err, unix.ENOENT) {
-		return fd, err
-	}
-	at, err := makeDirs(root, path.Dir(name), 0o755)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(at)
-	err = unix.Mkdirat(at, path.Base(name), 0o700)
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return -1, err
-	}
-	made := err == nil
-	fd, err = beneath(root, name, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil || !made {
-		return fd, err
-	}
-	// The umask of the host is not the sandbox's affair. By descriptor: the name
-	// may be somebody's link by now.
-	if err := unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode); err != nil {
-		_ = unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
 // List implements provider.FS.
 func (fsys *files) List(ctx context.Context, name string) ([]provider.FileInfo, error) {
 	const op = "files.list"
@@ -371,43 +191,15 @@ func (fsys *files) List(ctx context.Context, name string) ([]provider.FileInfo, 
 	}
 	out := []provider.FileInfo{}
 	err = fsys.with(ctx, op, name, func(root int) error {
-		p, err := beneath(root, c, unix.O_PATH|unix.O_DIRECTORY, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(p)
-		fd, err := reopen(p, unix.O_RDONLY|unix.O_DIRECTORY)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		names, err := readNames(fd)
-		if err != nil {
-			return err
-		}
-		slices.Sort(names)
-		for _, n := range names {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			var st unix.Stat_t
-			if err := unix.Fstatat(fd, n, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-				if err == unix.ENOENT {
-					continue
-				}
-				return err
-			}
-			target := ""
-			if st.Mode&unix.S_IFMT == unix.S_IFLNK {
-				target, _ = readlink(fd, n)
-			}
-			out = append(out, fileInfo(path.Join(c, n), &st, target))
-		}
-		return nil
+		return beneath.List(root, c, func(e beneath.Entry) error {
+			out = append(out, fileInfo(path.Join(c, e.Name), &e.Stat, e.Target))
+			return ctx.Err()
+		})
 	})
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(out, func(a, b provider.FileInfo) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
@@ -420,23 +212,11 @@ func (fsys *files) Stat(ctx context.Context, name string) (provider.FileInfo, er
 	}
 	var info provider.FileInfo
 	err = fsys.with(ctx, op, name, func(root int) error {
-		fd, err := beneath(root, c, unix.O_PATH|unix.O_NOFOLLOW, 0)
-		if err != nil {
-			return err
+		st, target, err := beneath.Stat(root, c)
+		if err == nil {
+			info = fileInfo(c, &st, target)
 		}
-		defer unix.Close(fd)
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil {
-			return err
-		}
-		target := ""
-		if st.Mode&unix.S_IFMT == unix.S_IFLNK {
-			if target, err = readlink(fd, ""); err != nil {
-				return err
-			}
-		}
-		info = fileInfo(c, &st, target)
-		return nil
+		return err
 	})
 	return info, err
 }
@@ -451,25 +231,7 @@ func (fsys *files) Remove(ctx context.Context, name string, recursive bool) erro
 	if c == "." {
 		return problem(provider.InvalidArgument, op, name, "the root cannot be removed")
 	}
-	return fsys.with(ctx, op, name, func(root int) error {
-		dir, err := beneath(root, path.Dir(c), unix.O_PATH|unix.O_DIRECTORY, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(dir)
-		base := path.Base(c)
-		var st unix.Stat_t
-		if err := unix.Fstatat(dir, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return err
-		}
-		switch {
-		case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-			return unix.Unlinkat(dir, base, 0)
-		case recursive:
-			return removeTree(dir, base)
-		}
-		return unix.Unlinkat(dir, base, unix.AT_REMOVEDIR)
-	})
+	return fsys.with(ctx, op, name, func(root int) error { return beneath.Remove(root, c, recursive) })
 }
 
 // Mkdir implements provider.FS.
@@ -485,22 +247,7 @@ func (fsys *files) Mkdir(ctx context.Context, name string, mode fs.FileMode) err
 	if mode == 0 {
 		mode = 0o755
 	}
-	return fsys.with(ctx, op, name, func(root int) error {
-		fd, err := makeDirs(root, c, uint32(mode))
-		if err != nil {
-			return err
-		}
-		return unix.Close(fd)
-	})
-}
-
-func readlink(dir int, name string) (string, error) {
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(dir, name, buf)
-	if err != nil {
-		return "", err
-	}
-	return string(buf[:n]), nil
+	return fsys.with(ctx, op, name, func(root int) error { return beneath.Mkdir(root, c, uint32(mode)) })
 }
 
 func fileInfo(name string, st *unix.Stat_t, target string) provider.FileInfo {
@@ -545,12 +292,23 @@ func fileProblem(op, name string, err error) error {
 		return err
 	}
 	code, what := provider.Internal, "the file system failed"
+	if at, ok := errors.AsType[*beneath.PathError](err); ok {
+		name, err = at.Path, at.Err
+	}
 	errno, _ := errors.AsType[unix.Errno](err)
 	switch {
-	case errors.Is(err, errDirectory):
-		return problem(provider.FailedPrecondition, op, name, "is a directory")
-	case errors.Is(err, errSpecial):
-		return problem(provider.FailedPrecondition, op, name, "is neither a regular file nor a directory")
+	case errors.Is(err, beneath.ErrDirectory), errors.Is(err, beneath.ErrSpecial):
+		return problem(provider.FailedPrecondition, op, name, err.Error())
+	case errors.Is(err, beneath.ErrNUL):
+		return problem(provider.InvalidArgument, op, "", err.Error())
+	case errors.Is(err, beneath.ErrAbsolute):
+		return problem(provider.PermissionDenied, op, name, err.Error()).remedy("give it relative to the root")
+	case errors.Is(err, beneath.ErrOutside):
+		return problem(provider.PermissionDenied, op, name, err.Error())
+	case errors.Is(err, beneath.ErrRoot):
+		return problem(provider.InvalidArgument, op, name, err.Error())
+	case errors.Is(err, beneath.ErrDepth):
+		return problem(provider.ResourceExhausted, op, name, err.Error()).remedy("remove what nests deeper than 256 directories")
 	case errno == 0:
 		return problem(code, op, name, "reading or writing failed").cause(err).applied(provider.AppliedUnknown)
 	}
@@ -578,5 +336,3 @@ func fileProblem(op, name string, err error) error {
 	}
 	return problem(code, op, name, what).cause(errno).applied(provider.AppliedUnknown)
 }
-
-func fdFile(fd int) *os.File { return os.NewFile(uintptr(fd), "file") }

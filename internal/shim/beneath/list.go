@@ -76,10 +76,11 @@ func names(fd int, each func(string) error) error {
 	}
 }
 
-// maxNames bounds what is kept of one directory.
-const maxNames = 1 << 20
+// maxNames bounds what is kept of one directory. Only tests change it.
+var maxNames = 1 << 20
 
-// readNames returns the names in the directory fd.
+// readNames returns the names in the directory fd; of more than maxNames that many,
+// and ErrDepth.
 func readNames(fd int) ([]string, error) {
 	var out []string
 	err := names(fd, func(n string) error {

@@ -72,10 +72,19 @@ func RemoveTree(parent int, name string) error {
 
 // empty removes the entries of dir, which lies depth levels below top.
 func empty(top, dir, depth int, moved *int) error {
-	list, err := readNames(dir)
-	if err != nil {
-		return err
+	for {
+		list, err := readNames(dir)
+		if err != nil && err != ErrDepth {
+			return err
+		}
+		if err := removeEach(list, top, dir, depth, moved); err != nil || len(list) < maxNames {
+			return err
+		}
 	}
+}
+
+// removeEach removes those entries of dir, a directory of empty.
+func removeEach(list []string, top, dir, depth int, moved *int) error {
 	for _, name := range list {
 		err := unix.Unlinkat(dir, name, 0)
 		if err == nil || err == unix.ENOENT {
