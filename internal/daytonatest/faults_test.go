@@ -467,6 +467,7 @@ func TestCloseReleasesWhatHangs(t *testing.T) {
 	id := c.create()
 	c.box(id, "POST", "process/pty", object{"id": "p"})
 	ws, _ := c.dial(id, "process/pty/p/connect")
+	c.say(ws, "\n")  // what the shell said before anybody was attached is lost
 	c.until(ws, "#") // the prompt
 	done := make(chan reply, 2)
 	go func() { done <- c.box(id, "POST", "process/execute", object{"command": "touch /tmp/on; sleep 300"}) }()
