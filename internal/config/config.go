@@ -147,8 +147,9 @@ type Daytona struct {
 
 // Redact configures redaction.
 type Redact struct {
-	// MinLength is the shortest value that is redacted; 0 is the default, 8.
-	// Shorter ones are delivered and reported as unmaskable.
+	// MinLength is the length from which a value is masked wherever it stands; 0
+	// is the default, 8. Shorter ones, of 6 bytes or more, are masked as words of
+	// their own; others are reported as unmaskable.
 	MinLength int `json:"minLength"`
 	// Idle is how long the start of a possible secret is held back while the
 	// command is silent; 0 is the default, 20 ms.
@@ -159,7 +160,7 @@ type Redact struct {
 type Limits struct {
 	Live           int           `json:"live"`           // sandboxes at a time
 	Pending        int           `json:"pending"`        // creates at a time
-	Execs          int           `json:"execs"`          // commands at a time, per session
+	Execs          int           `json:"execs"`          // commands at a time, in all sandboxes
 	RequestSecrets int           `json:"requestSecrets"` // per session, over its life
 	ExecTimeout    time.Duration `json:"execTimeout"`    // of a command that asks for none
 	MaxOutput      int64         `json:"maxOutput"`      // bytes kept per stream
