@@ -57,8 +57,10 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Say what works here and how to fix what does not",
 		Long: `Checks this machine and the configuration: isolation (namespaces, Landlock, seccomp,
 control groups, process limits), the configuration file, each grant and whether its
-source is set. Prints names, never values. Exit code 1 if something required is
-broken.
+source is set, each configured plugin, and the providers: what separates a local
+sandbox and what stays open, the Docker Engine, the Daytona service and its key.
+Prints names, never values. Exit code 1 if something required is broken; an engine
+that the configuration does not name, and Daytona without a key, are only noted.
 
 --env lists the names of host variables that a local sandbox would inherit.`,
 		Example: `  sbxhost doctor

@@ -95,7 +95,7 @@ it. Reads no value, starts nothing. Exit code 1 if any reference would fail.`,
 	}
 	mf.add(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&name, "provider", "", "`NAME` of the provider (default "+defaultProvider+")")
+	fl.StringVar(&name, "provider", "", "`NAME` of the provider: local, docker, daytona or a configured plugin (default "+defaultProvider+")")
 	fl.StringArrayVar(&extra, "grant", nil, "consider `DEST[=SOURCE]` granted (repeatable)")
 	fl.StringVar(&transport, "transport", "", "auto, exec or create (default auto)")
 	fl.BoolVar(&unsafe, "unsafe-local", false, "let the local provider run without isolation: the command can do whatever you can")

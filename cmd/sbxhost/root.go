@@ -52,8 +52,8 @@ The configuration is --config, else $` + config.EnvVar + `, else ./sbxhost.yaml,
 $XDG_CONFIG_HOME/sbxhost/config.yaml.
 
 Exit codes: run returns the command's own; 124 it timed out, 125 sbxhost failed,
-126 it cannot be run, 127 it was not found, 130 interrupted. Checks return 1 when
-the answer is no.`,
+126 it cannot be run, 127 it was not found, 130 interrupted, 141 nobody reads the
+output any more. Checks return 1 when the answer is no.`,
 		Example: `  HOST_TOKEN=… sbxhost run --secret SANDBOX_TOKEN=HOST_TOKEN -- sh -c 'use "$SANDBOX_TOKEN"'
   sbxhost run -f manifest.yaml -- make test
   sbxhost grants check -f manifest.yaml
@@ -71,8 +71,8 @@ the answer is no.`,
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&a.configFlag, "config", "", "configuration `FILE`")
-	f.StringVar(&a.logLevel, "log-level", "", "diagnostics on stderr: debug, info, warn or error (default error)")
-	f.StringVar(&a.logFormat, "log-format", "", "text or json (default text)")
+	f.StringVar(&a.logLevel, "log-level", "", "diagnostics on stderr: debug, info, warn or error (default: the configuration's, else error)")
+	f.StringVar(&a.logFormat, "log-format", "", "text or json (default: the configuration's, else text)")
 	f.BoolVar(&a.json, "json", false, "print results and errors as JSON")
 	must(root.RegisterFlagCompletionFunc("log-level", fixed(config.LogLevels...)))
 	must(root.RegisterFlagCompletionFunc("log-format", fixed(config.LogFormats...)))

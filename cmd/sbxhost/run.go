@@ -44,12 +44,19 @@ configuration, from --grant, or from --secret, which is a reference and its gran
 in one. What is granted here counts for this run only.
 
 --request-secret and --skill give values of sbxhost's own environment to this one
-command, without a reference: only what is declared, and only what is set.
+command, without a reference: only what is declared, and only what is set. A skill
+declares them under required-secrets in its front matter: a list of names, or of
+{name, optional}.
 
 Standard input is empty unless -i is given. The exit code is the command's own, or
-124 (timed out), 125 (sbxhost failed), 126 (cannot be run), 127 (not found),
-130 (interrupted); 128+N when signal N ended the command. The first Ctrl-C stops
-the command and cleans up, the second one does not wait for that.`,
+124 (timed out), 125 (sbxhost failed, or how the command ended is not known),
+126 (cannot be run), 127 (not found), 130 (interrupted), 141 (nobody reads the output
+any more); 128+N when signal N ended the command. The first Ctrl-C stops the command
+and cleans up, the second one does not wait for that.
+
+--json prints one document instead: status (exited, signaled, timed_out, killed or
+lost), exitCode, stdout, stderr, redactions and what else is known; of a failure
+error.code, error.message and how to fix it.`,
 		Example: `  HOST_TOKEN=… sbxhost run --secret SANDBOX_TOKEN=HOST_TOKEN -- sh -c 'use "$SANDBOX_TOKEN"'
   sbxhost run -f manifest.yaml --timeout 5m -- make test
   sbxhost run -e LOG_LEVEL=debug --file ./src:src --workdir src -- python3 main.py
@@ -61,13 +68,13 @@ the command and cleans up, the second one does not wait for that.`,
 	}
 	fl := cmd.Flags()
 	fl.SetInterspersed(false)
-	fl.StringVar(&f.provider, "provider", "", "`NAME` of the provider (default "+defaultProvider+")")
+	fl.StringVar(&f.provider, "provider", "", "`NAME` of the provider: local, docker, daytona or a configured plugin (default "+defaultProvider+")")
 	f.manifestFlags.add(cmd)
 	fl.StringArrayVar(&f.grants, "grant", nil, "grant `DEST[=SOURCE]` for this run, without making a reference (repeatable)")
 	fl.StringArrayVar(&f.requestNames, "request-secret", nil, "give the value of variable `NAME` to this command only (repeatable)")
 	fl.StringArrayVar(&f.skills, "skill", nil, "`SKILL.md` whose required-secrets are given to this command only (repeatable)")
 	fl.StringVar(&f.transport, "transport", "", "how values are delivered: auto, exec or create (default auto)")
-	fl.DurationVar(&f.timeout, "timeout", 0, "stop the command's whole process tree after this time (default 10m)")
+	fl.DurationVar(&f.timeout, "timeout", 0, "stop the command's whole process tree after this time (default: limits.execTimeout of the configuration, else 10m)")
 	fl.StringVar(&f.workdir, "workdir", "", "`DIR` to run in, relative to the sandbox's root or absolute")
 	fl.StringArrayVar(&f.files, "file", nil, "copy a local file or folder in: `LOCAL[:PATH]`; PATH is its own name by default (repeatable)")
 	fl.BoolVar(&f.keep, "keep", false, "leave the sandbox; only with providers whose sandboxes outlive this process")
