@@ -24,7 +24,7 @@ const (
 	KindClose     Kind = "close"
 	KindRetire    Kind = "retire"
 	KindReconcile Kind = "reconcile"
-	KindRedaction Kind = "redaction" // something was masked, or cannot be
+	KindRedaction Kind = "redaction" // a value that cannot be masked
 	KindGrant     Kind = "grant"     // a disclosure record
 )
 

@@ -61,7 +61,7 @@ func judge(c string, minLen int, allowShort bool) verdict {
 	case !wordy(c, 1) && distinct(c) < 3:
 		return verdict{reason: "only punctuation: masking it would rewrite ordinary text"}
 	case len(c) < boundFloor && len(c) < minLen && !allowShort:
-		return verdict{reason: "shorter than " + strconv.Itoa(boundFloor) + " bytes: use a longer value, or allow short ones"}
+		return verdict{reason: "shorter than " + strconv.Itoa(boundFloor) + " bytes: use a longer value, or lower the minimum length"}
 	}
 	return verdict{bound: len(c) < minLen}
 }

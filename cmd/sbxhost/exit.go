@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/sbxhost/sbxhost/grants"
@@ -138,6 +139,14 @@ func codeOf(err error) provider.Code {
 	var c *config.Error
 	if errors.As(err, &m) || errors.As(err, &c) || (errors.As(err, &x) && x.usage) {
 		return provider.InvalidArgument
+	}
+	if f, ok := errors.AsType[*fs.PathError](err); ok { // a file that the command line names
+		switch {
+		case errors.Is(f, fs.ErrNotExist):
+			return provider.NotFound
+		case errors.Is(f, fs.ErrPermission):
+			return provider.PermissionDenied
+		}
 	}
 	return provider.Internal
 }

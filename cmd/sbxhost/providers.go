@@ -63,10 +63,12 @@ func dockerOptions(c config.Docker) docker.Options {
 
 func localOptions(c config.Local, f providerFlags) local.Options {
 	return local.Options{
-		StateDir:     c.StateDir,
-		AllowNetwork: c.AllowNetwork,
-		InheritEnv:   c.InheritEnv,
-		Unsafe:       c.Unsafe || f.unsafeLocal,
+		StateDir:      c.StateDir,
+		AllowNetwork:  c.AllowNetwork,
+		InheritEnv:    c.InheritEnv,
+		ReadOnlyPaths: c.ReadOnlyPaths,
+		PIDs:          c.PIDs,
+		Unsafe:        c.Unsafe || f.unsafeLocal,
 	}
 }
 
