@@ -216,7 +216,7 @@ type readAnswer struct {
 }
 
 func (r *deadlineReader) Read(p []byte) (int, error) {
-	if r.lost {
+	if r.lost || r.ctx.Err() != nil {
 		return 0, errNotRead(r.ctx)
 	}
 	const most = 64 << 10

@@ -9,17 +9,6 @@ import (
 	"github.com/sbxhost/sbxhost/provider"
 )
 
-// setBusy marks an attempt as being worked on, so that nothing else settles it.
-func (h *Host) setBusy(attempt string, busy bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if busy {
-		h.busy[attempt] = true
-	} else {
-		delete(h.busy, attempt)
-	}
-}
-
 // keepDeferred remembers a removal that is to be tried again, unless the ledger
 // has no record of it.
 func (h *Host) keepDeferred(ctx context.Context, attempt string) {
@@ -43,9 +32,9 @@ func (h *Host) retryDeferred(ctx context.Context, reg *registration) {
 	h.mu.Lock()
 	var attempts []string
 	for a := range h.deferred {
-		if !h.busy[a] {
+		if h.busy[a] == nil {
 			attempts = append(attempts, a)
-			h.busy[a] = true
+			h.markLocked(a)
 		}
 	}
 	h.mu.Unlock()
@@ -55,7 +44,7 @@ func (h *Host) retryDeferred(ctx context.Context, reg *registration) {
 		defer h.setBusy(a, false)
 		rec, err := h.ledger.Get(ctx, a)
 		switch {
-		case provider.CodeOf(err) == provider.NotFound, err == nil && rec.Phase == ledger.Created:
+		case provider.CodeOf(err) == provider.NotFound, err == nil && h.liveAttempt(rec.Session) == a:
 			h.settled(a)
 		case err == nil && rec.Provider == reg.name:
 			records = append(records, rec)

@@ -16,7 +16,7 @@ type File struct {
 	path string
 	info FileInfo
 	ctx  context.Context
-	done func()
+	done func() // ends the session's operation; may be called again
 
 	mu     sync.Mutex
 	src    io.ReadCloser
@@ -36,13 +36,15 @@ func (s *Session) Open(ctx context.Context, path string) (*File, error) {
 	}
 	_, tr := s.trace(ctx, KindFile, "open")
 	tr.record.Path = path
-	f := &File{s: s, path: path, ctx: fctx, done: done}
+	f := &File{s: s, path: path, ctx: fctx, done: sync.OnceFunc(done)}
 	err = f.rewind()
 	tr.end(err)
 	if err != nil {
 		done()
 		return nil, err
 	}
+	// A file that nobody closes must not keep the session from ending.
+	context.AfterFunc(fctx, f.done)
 	return f, nil
 }
 

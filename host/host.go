@@ -143,8 +143,8 @@ type Host struct {
 	keys      map[string]*keyed
 	stored    storedKeys
 	resumes   map[string]*flight
-	busy      map[string]bool // attempts that an operation is working on
-	deferred  map[string]bool // attempts whose removal is to be tried again
+	busy      map[string]chan struct{} // attempts that an operation is working on; closed when it ends
+	deferred  map[string]bool          // attempts whose removal is to be tried again
 }
 
 // New returns a Host. It validates the grants, always, and opens the host path
@@ -192,7 +192,7 @@ func New(opts Options) (*Host, error) {
 		execs:     slots{max: limits.Execs, what: "running commands", setting: "Limits.Execs"},
 		providers: map[string]*registration{}, sessions: map[string]*Session{},
 		detached: map[string]*time.Timer{}, keys: map[string]*keyed{}, resumes: map[string]*flight{},
-		busy: map[string]bool{}, deferred: map[string]bool{}, reconciling: make(chan struct{}, 1),
+		busy: map[string]chan struct{}{}, deferred: map[string]bool{}, reconciling: make(chan struct{}, 1),
 	}
 	h.creating, h.cancelCreating = context.WithCancel(context.Background())
 	return h, nil

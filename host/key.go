@@ -106,8 +106,10 @@ func (k *storedKeys) find(ctx context.Context, h *Host, key string) (string, err
 			return "", err
 		}
 		k.attempts = map[string]string{}
-		for _, r := range records { // oldest first: the newest counts
-			if r.Key != "" {
+		// Oldest first: the newest counts, of those that are complete. One that is
+		// not, or is to go, may be the remains of a replacement.
+		for _, r := range records {
+			if r.Key != "" && r.Phase == ledger.Created {
 				k.attempts[r.Key] = r.Attempt
 			}
 		}

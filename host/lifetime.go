@@ -53,7 +53,7 @@ func (s *Session) remaining() (time.Duration, bool) {
 
 func (s *Session) lifetimeOver() {
 	s.mu.Lock()
-	if s.phase != phaseOpen {
+	if s.phase == phaseClosed {
 		s.mu.Unlock()
 		return
 	}
@@ -71,7 +71,26 @@ func (s *Session) lifetimeOver() {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), s.h.limits.CallTimeout)
 	defer cancel()
-	_ = s.close(ctx, "its lifetime ended") // a failure is in the ledger and in the event
+	if s.close(ctx, "its lifetime ended") != nil { // which is in the event
+		s.lifetimeAgain()
+	}
+}
+
+// lifetimeRetry is how soon a session is closed again whose lifetime is over and
+// that could not be closed.
+const lifetimeRetry = time.Minute
+
+// lifetimeAgain arms the timer of a session that is still this host's: something
+// in it did not end in time, or a replacement was being made.
+func (s *Session) lifetimeAgain() {
+	if now, ok := s.h.Session(s.id); !ok || now != s || s.h.isClosed() {
+		return // removed or replaced; else the ledger sees to it
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != phaseClosed {
+		s.timer.Reset(lifetimeRetry)
+	}
 }
 
 // touch notes in the ledger that the session is in use.
@@ -117,29 +136,44 @@ func (h *Host) watchDetached(rec ledger.Record) {
 	if h.closed || h.sessions[rec.Session] != nil {
 		return
 	}
-	h.detached[rec.Session] = time.AfterFunc(max(left, 0), func() { h.detachedOver(rec) })
+	var t *time.Timer
+	t = time.AfterFunc(max(left, 0), func() {
+		h.mu.Lock()
+		if h.detached[rec.Session] == t {
+			delete(h.detached, rec.Session)
+		}
+		h.mu.Unlock()
+		h.detachedOver(rec)
+	})
+	h.detached[rec.Session] = t
 }
 
 func (h *Host) detachedOver(rec ledger.Record) {
+	const op = "expire"
 	ctx, cancel := context.WithTimeout(context.Background(), h.limits.CallTimeout)
 	defer cancel()
-	ctx, end, err := h.begin(ctx, "expire")
+	ctx, end, err := h.begin(ctx, op)
 	if err != nil {
 		return
 	}
 	defer end()
-	h.mu.Lock()
-	delete(h.detached, rec.Session)
-	taken := h.sessions[rec.Session] != nil || h.resumes[rec.Session] != nil || h.busy[rec.Attempt]
-	reg := h.providers[rec.Provider]
-	if !taken {
-		h.busy[rec.Attempt] = true
-	}
-	h.mu.Unlock()
-	if taken || reg == nil {
+	reg, err := h.registration(op, rec.Provider)
+	if err != nil || h.claim(ctx, op, rec.Attempt) != nil {
 		return
 	}
 	defer h.setBusy(rec.Attempt, false)
+	h.mu.RLock()
+	taken := h.sessions[rec.Session] != nil || h.resumes[rec.Session] != nil
+	h.mu.RUnlock()
+	if taken {
+		return
+	}
+	// It may have been resumed, and detached again, since the timer fired: then
+	// that has a timer of its own.
+	now, err := h.ledger.Get(ctx, rec.Attempt)
+	if err != nil || now.UpdatedAt.After(rec.UpdatedAt) {
+		return
+	}
 	if h.retire(ctx, reg, rec, "its lifetime ended") != nil {
 		h.keepDeferred(ctx, rec.Attempt)
 	}

@@ -173,24 +173,34 @@ func (r *reconciliation) note(list *[]string, what string) {
 	r.mu.Unlock()
 }
 
-// settle brings the records of one session and its sandboxes together. They are
-// read here, and not before the provider was asked: what was settled since then
-// is not touched again. The sandbox that was made last and is there is kept; an
-// older one goes only when that one is known to be there.
+// settle brings the records of one session and its sandboxes together. The live
+// sandbox is kept, else the one that was made last and is there; an older one goes
+// only when that one is known to be there.
 func (r *reconciliation) settle(ctx context.Context, session string) {
-	records, err := r.h.ledger.Session(ctx, session)
+	records, err := r.records(ctx, session)
 	if err != nil {
 		r.note(&r.report.Pending, session)
 		return
 	}
-	kept, certain := false, false
-	for _, rec := range slices.Backward(records) {
-		if rec.Owner != r.h.id || rec.Provider != r.reg.name {
-			continue
+	taken, live, ok := r.h.takeSession(session, records)
+	if !ok || len(taken) < len(records) {
+		r.note(&r.report.Live, session)
+	}
+	defer func() {
+		for attempt := range taken {
+			r.h.setBusy(attempt, false)
 		}
-		if !r.claim(rec) {
-			r.note(&r.report.Live, session)
-			kept, certain = true, true
+	}()
+	// Read again, now that nothing can change them: what was settled meanwhile is
+	// not touched again.
+	if records, err = r.records(ctx, session); err != nil {
+		r.note(&r.report.Pending, session)
+		return
+	}
+	kept := live != ""
+	certain := kept
+	for _, rec := range slices.Backward(records) {
+		if !taken[rec.Attempt] {
 			continue
 		}
 		there := r.find(rec)
@@ -207,8 +217,15 @@ func (r *reconciliation) settle(ctx context.Context, session string) {
 		default:
 			r.note(&r.report.Pending, session)
 		}
-		r.h.setBusy(rec.Attempt, false)
 	}
+}
+
+// records returns a session's records of this host on this provider, oldest first.
+func (r *reconciliation) records(ctx context.Context, session string) ([]ledger.Record, error) {
+	records, err := r.h.ledger.Session(ctx, session)
+	return slices.DeleteFunc(records, func(rec ledger.Record) bool {
+		return rec.Owner != r.h.id || rec.Provider != r.reg.name
+	}), err
 }
 
 // find returns the listed sandbox of a record.
@@ -255,27 +272,6 @@ func (r *reconciliation) missing(ctx context.Context, rec ledger.Record) bool {
 	}
 	r.note(&r.report.Gone, rec.Session)
 	return true
-}
-
-// claim takes a record that nothing else works on.
-func (r *reconciliation) claim(rec ledger.Record) bool {
-	r.h.mu.Lock()
-	defer r.h.mu.Unlock()
-	if r.h.inUseLocked(rec.Session, rec.Attempt) {
-		return false
-	}
-	r.h.busy[rec.Attempt] = true
-	return true
-}
-
-// inUseLocked reports whether an attempt is a live session's, or is being worked
-// on. h.mu is held.
-func (h *Host) inUseLocked(session, attempt string) bool {
-	if h.busy[attempt] || h.resumes[session] != nil {
-		return true
-	}
-	s := h.sessions[session]
-	return s != nil && s.ledger != nil && s.ledger.record.Attempt == attempt
 }
 
 // unproven names what carries our label and no record.

@@ -38,12 +38,7 @@ func (r *resumption) replace(ctx context.Context) (*Session, error) {
 	} else if err := h.live.reserve(opResume); err != nil {
 		return nil, err
 	}
-	h.setBusy(r.record.Attempt, true)
-	defer h.setBusy(r.record.Attempt, false)
-	defer h.setBusy(p.attempt, false)
-	p.after = r.record.CreatedAt
-
-	s, err := r.build(ctx, move)
+	s, err := r.taken(ctx, move)
 	if err != nil {
 		p.binding.Revoke()
 		if live == nil {
@@ -51,8 +46,25 @@ func (r *resumption) replace(ctx context.Context) (*Session, error) {
 		}
 		return nil, err
 	}
+	defer h.setBusy(r.record.Attempt, false)
+	defer h.setBusy(p.attempt, false)
 	h.succeed(live, s)
 	return s, r.retirePrevious(ctx, s)
+}
+
+// taken claims the previous sandbox and builds its replacement. Both stay claimed
+// when it succeeds.
+func (r *resumption) taken(ctx context.Context, move bool) (*Session, error) {
+	if err := r.take(ctx); err != nil {
+		return nil, err
+	}
+	r.plan.after = r.record.CreatedAt
+	s, err := r.build(ctx, move)
+	if err != nil {
+		r.h.setBusy(r.plan.attempt, false)
+		r.h.setBusy(r.record.Attempt, false)
+	}
+	return s, err
 }
 
 // succeed puts the replacement's session in the place of the previous one.

@@ -350,6 +350,7 @@ func (r *resumption) attach(ctx context.Context) (*Session, error) {
 		return nil, err
 	}
 	h.stored.note(s.key, s.ledger.record.Attempt)
+	h.settled(s.ledger.record.Attempt) // whatever was to become of it
 	h.admit(s)
 	return s, nil
 }
@@ -373,12 +374,55 @@ func (r *resumption) sameAsLive(s *Session) error {
 	return nil
 }
 
+// take claims the session's sandbox, and sees that it is still the session's: it
+// may have been removed since it was proven.
+func (r *resumption) take(ctx context.Context) error {
+	if err := r.h.claim(ctx, opResume, r.record.Attempt); err != nil {
+		return err
+	}
+	if !r.recorded {
+		return nil
+	}
+	rec, err := r.h.ledger.Get(ctx, r.record.Attempt)
+	switch {
+	case provider.CodeOf(err) == provider.NotFound, err == nil && rec.Phase != ledger.Created:
+		err = refusal(provider.NotFound, opResume, "the session "+r.saved.session+" was closed meanwhile", "create a new session")
+	case err != nil:
+		err = ledgerFailed(opResume, provider.AppliedNo, err)
+	}
+	if err != nil {
+		r.h.setBusy(r.record.Attempt, false)
+	}
+	return err
+}
+
+// notAnothers refuses a sandbox that has the recorded one's ref and not its
+// labels. One that is not listed may be a stale list's; Open will tell.
+func (r *resumption) notAnothers(ctx context.Context) error {
+	if r.listErr != nil || slices.ContainsFunc(r.listed, r.isPrevious) {
+		return nil
+	}
+	listed, err := r.plan.reg.provider.List(ctx, provider.Query{Session: r.saved.session})
+	if err != nil {
+		return r.plan.boundary.err(opResume, err)
+	}
+	if slices.ContainsFunc(listed, func(x provider.Resource) bool { return x.Ref.ID == r.record.Ref.ID && !proven(x, r.record) }) {
+		return refusal(provider.NotFound, opResume, "the sandbox of the session "+r.saved.session+" is gone, and what has its place is not this host's", "create a new session")
+	}
+	return nil
+}
+
 func (r *resumption) open(ctx context.Context) (*Session, error) {
 	p := r.plan
 	p.arm()
-	led := &ledgered{Provider: p.reg.provider, ledger: r.h.ledger, now: r.h.clock, record: r.record}
-	r.h.setBusy(r.record.Attempt, true)
+	if err := r.take(ctx); err != nil {
+		return nil, err
+	}
 	defer r.h.setBusy(r.record.Attempt, false)
+	if err := r.notAnothers(ctx); err != nil {
+		return nil, err
+	}
+	led := &ledgered{Provider: p.reg.provider, ledger: r.h.ledger, now: r.h.clock, record: r.record}
 	r.h.retryDeferred(ctx, p.reg)
 	raw, err := led.Open(ctx, r.record.Ref)
 	if err != nil {

@@ -66,16 +66,16 @@ func (h *Host) discard(ctx context.Context, op string, rec ledger.Record) error 
 	if err != nil {
 		return err
 	}
-	h.mu.Lock()
-	used := h.inUseLocked(rec.Session, rec.Attempt)
-	if !used {
-		h.busy[rec.Attempt] = true
-	}
-	h.mu.Unlock()
-	if used {
+	if !h.take(rec.Session, rec.Attempt) {
 		return refusal(provider.Conflict, op, "the session "+rec.Session+" is live here, or is being made, resumed or removed", "close it, or wait")
 	}
 	defer h.setBusy(rec.Attempt, false)
+	switch rec, err = h.ledger.Get(ctx, rec.Attempt); {
+	case provider.CodeOf(err) == provider.NotFound:
+		return nil // removed meanwhile
+	case err != nil:
+		return ledgerFailed(op, provider.AppliedNo, err)
+	}
 	if err := h.retire(ctx, reg, rec, "discarded"); err != nil {
 		h.keepDeferred(ctx, rec.Attempt)
 		if rec.Protected {

@@ -24,6 +24,7 @@
 package bolt
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,9 +59,11 @@ type file struct {
 
 	mu     sync.Mutex // orders writes
 	db     *bbolt.DB
+	commit func(func(*bbolt.Tx) error) error // db.Update, but in tests
 	sums   map[string]checksum
 	seal   seal
 	closed bool
+	broken error // why nothing may be written any more
 }
 
 var (
@@ -149,7 +152,7 @@ func (l *file) open(wait time.Duration) (err error) {
 			return &DamageError{Path: l.path, Where: "the record of attempt " + r.Attempt, What: "it contradicts itself"}
 		}
 	}
-	l.db, l.sums, l.seal = db, have.sums, have.seal
+	l.db, l.commit, l.sums, l.seal = db, db.Update, have.sums, have.seal
 	return nil
 }
 
@@ -207,11 +210,14 @@ func (l *file) Put(ctx context.Context, r ledger.Record) error {
 		if old, replaces := l.sums[r.Attempt]; replaces {
 			next = next.with(old, -1)
 		}
-		if err := l.update(next, func(b *bbolt.Bucket) error { return b.Put([]byte(r.Attempt), value) }); err != nil {
-			return err
+		there, err := l.update(next, func(b *bbolt.Bucket) error { return b.Put([]byte(r.Attempt), value) })
+		if there {
+			l.sums[r.Attempt] = c
+			if merr := l.mem.Put(context.WithoutCancel(ctx), r); err == nil {
+				err = merr
+			}
 		}
-		l.sums[r.Attempt] = c
-		return l.mem.Put(context.WithoutCancel(ctx), r)
+		return err
 	})
 }
 
@@ -225,11 +231,14 @@ func (l *file) Delete(ctx context.Context, attempt string) error {
 			return err
 		}
 		next := l.seal.with(l.sums[attempt], -1)
-		if err := l.update(next, func(b *bbolt.Bucket) error { return b.Delete([]byte(attempt)) }); err != nil {
-			return err
+		there, err := l.update(next, func(b *bbolt.Bucket) error { return b.Delete([]byte(attempt)) })
+		if there {
+			delete(l.sums, attempt)
+			if merr := l.mem.Delete(context.WithoutCancel(ctx), attempt); err == nil {
+				err = merr
+			}
 		}
-		delete(l.sums, attempt)
-		return l.mem.Delete(context.WithoutCancel(ctx), attempt)
+		return err
 	})
 }
 
@@ -243,28 +252,67 @@ func (l *file) write(ctx context.Context, f func() error) error {
 	if l.closed {
 		return &provider.Error{Code: provider.FailedPrecondition, Op: "ledger", Message: "the ledger is closed", Applied: provider.AppliedNo}
 	}
+	if l.broken != nil {
+		return l.broken
+	}
 	return f()
 }
 
-// update makes one durable change of the records, and of the seal over them.
-func (l *file) update(next seal, f func(*bbolt.Bucket) error) (err error) {
+// update makes one durable change of the records, and of the seal over them. It
+// reports whether the change is in the file, which it may be even with an error:
+// the last part of a commit can fail when all is written.
+func (l *file) update(next seal, f func(*bbolt.Bucket) error) (there bool, err error) {
+	err = l.guard(func() error {
+		return l.commit(func(tx *bbolt.Tx) error {
+			if err := f(tx.Bucket(bucketRecords)); err != nil {
+				return err
+			}
+			return tx.Bucket(bucketFormat).Put(keySeal, next.encode())
+		})
+	})
+	if err == nil {
+		l.seal = next
+		return true, nil
+	}
+	if there = l.agree(next); there {
+		l.seal = next
+	}
+	if damaged := (*DamageError)(nil); errors.As(err, &damaged) {
+		return there, err
+	}
+	return there, &provider.Error{Code: provider.Unavailable, Op: "ledger", Subject: l.path, Message: "the ledger cannot be written", Err: err,
+		Remedy: "see that the disk is not full and works", Applied: provider.AppliedUnknown}
+}
+
+// agree finds out which state a failed change left the file in: what is in memory
+// must stay what is on disk, or the next change would seal something else. A file
+// that is in neither state takes no more changes.
+func (l *file) agree(next seal) (changed bool) {
+	var have []byte
+	err := l.guard(func() error {
+		return l.db.View(func(tx *bbolt.Tx) error {
+			have = bytes.Clone(tx.Bucket(bucketFormat).Get(keySeal))
+			return nil
+		})
+	})
+	switch {
+	case err == nil && bytes.Equal(have, next.encode()):
+		return true
+	case err == nil && bytes.Equal(have, l.seal.encode()):
+		return false
+	}
+	l.broken = &DamageError{Path: l.path, Where: "the records", What: "a change of them failed half-way"}
+	return false
+}
+
+// guard turns a panic of bbolt's into an error.
+func (l *file) guard(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = &DamageError{Path: l.path, Where: "the page structure", What: fmt.Sprint(r)}
 		}
 	}()
-	err = l.db.Update(func(tx *bbolt.Tx) error {
-		if err := f(tx.Bucket(bucketRecords)); err != nil {
-			return err
-		}
-		return tx.Bucket(bucketFormat).Put(keySeal, next.encode())
-	})
-	if err != nil {
-		return &provider.Error{Code: provider.Unavailable, Op: "ledger", Subject: l.path, Message: "the ledger cannot be written", Err: err,
-			Remedy: "see that the disk is not full and works", Applied: provider.AppliedUnknown}
-	}
-	l.seal = next
-	return nil
+	return f()
 }
 
 // Get implements ledger.Ledger.

@@ -2,6 +2,7 @@ package bolt_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 
 	"github.com/sbxhost/sbxhost/ledger"
 	"github.com/sbxhost/sbxhost/ledger/bolt"
@@ -261,6 +263,91 @@ func TestDamagedPagesAreNamed(t *testing.T) {
 			require.NoError(t, l.Close())
 		})
 	}
+}
+
+// A change that fails is either in the file or not, and memory agrees with the
+// file: the changes after it are sealed as they are.
+func TestFailedCommit(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("input/output error")
+	for name, tt := range map[string]struct {
+		with  func(bolt.Commit) bolt.Commit
+		there bool
+	}{
+		"before anything is written": {func(bolt.Commit) bolt.Commit {
+			return func(func(*bbolt.Tx) error) error { return broken }
+		}, false},
+		"in its midst": {func(c bolt.Commit) bolt.Commit {
+			return func(f func(*bbolt.Tx) error) error {
+				return c(func(tx *bbolt.Tx) error { return errors.Join(f(tx), broken) })
+			}
+		}, false},
+		"in a panic": {func(c bolt.Commit) bolt.Commit {
+			return func(f func(*bbolt.Tx) error) error {
+				return c(func(tx *bbolt.Tx) error { _ = f(tx); panic("a page is wrong") })
+			}
+		}, false},
+		// As when all is written and the last fsync fails.
+		"when all is written": {func(c bolt.Commit) bolt.Commit {
+			return func(f func(*bbolt.Tx) error) error { return errors.Join(c(f), broken) }
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			path := filepath.Join(t.TempDir(), "ledger.db")
+			l := open(t, path)
+			require.NoError(t, l.Put(ctx, ledgertest.Record("s", "old")))
+			require.NoError(t, l.Put(ctx, ledgertest.Record("s", "goes")))
+			bolt.BreakCommits(l, tt.with)
+			require.Error(t, l.Put(ctx, ledgertest.Record("s", "new")))
+			require.Error(t, l.Delete(ctx, "goes"))
+			bolt.BreakCommits(l, nil)
+			want := []string{"goes", "old"}
+			if tt.there {
+				want = []string{"new", "old"}
+			}
+			attempts := func(l ledger.Ledger) []string {
+				records, err := l.List(ctx, "owner")
+				require.NoError(t, err)
+				out := []string{}
+				for _, r := range records {
+					out = append(out, r.Attempt)
+				}
+				slices.Sort(out)
+				return out
+			}
+			assert.Equal(t, want, attempts(l))
+			// It goes on.
+			require.NoError(t, l.Put(ctx, ledgertest.Record("s", "after")))
+			require.NoError(t, l.Put(ctx, ledgertest.Record("s", "new")))
+			require.NoError(t, l.Delete(ctx, "goes"))
+			require.NoError(t, l.Close())
+			l = open(t, path)
+			assert.Equal(t, []string{"after", "new", "old"}, attempts(l))
+			require.NoError(t, l.Close())
+		})
+	}
+	t.Run("half-way is the end", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "ledger.db")
+		l := open(t, path)
+		require.NoError(t, l.Put(t.Context(), ledgertest.Record("s", "old")))
+		bolt.BreakCommits(l, func(c bolt.Commit) bolt.Commit {
+			return func(func(*bbolt.Tx) error) error {
+				return errors.Join(broken, c(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("sbxhost.ledger")) }))
+			}
+		})
+		require.Error(t, l.Put(t.Context(), ledgertest.Record("s", "new")))
+		bolt.BreakCommits(l, nil)
+		var d *bolt.DamageError
+		require.ErrorAs(t, l.Put(t.Context(), ledgertest.Record("s", "new")), &d)
+		require.ErrorAs(t, l.Delete(t.Context(), "old"), &d)
+		require.Equal(t, path, d.Path)
+		require.NoError(t, l.Close())
+		_, err := bolt.Open(path, bolt.Options{})
+		require.ErrorAs(t, err, &d)
+	})
 }
 
 func TestDecode(t *testing.T) {
