@@ -2,16 +2,22 @@ package docker_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/sbxhost/sbxhost/builtin/docker"
 	"github.com/sbxhost/sbxhost/provider"
 )
 
@@ -141,18 +147,178 @@ func TestGivenUpCreateLeavesNothing(t *testing.T) {
 				time.Sleep(c.delay) // the engine is slow
 				return nil
 			})
+			made := make(chan struct{})
+			w.engine.failAfter("ContainerCreate", func(string) error { close(made); return nil })
 			req := request()
 			req.Labels[provider.LabelOwner] = w.id
 			_, err := w.p.Create(ctx, req)
 			assert.ErrorIs(t, err, provider.ErrCanceled)
 			assert.Equal(t, c.applied, provider.AppliedOf(err))
 			assert.Less(t, time.Since(began), 15*time.Second)
-			assert.Eventually(t, func() bool {
-				asked, left := w.engine.asked("ContainerCreate"), w.sandboxes()
-				return asked == 1 && time.Since(began) > c.delay+time.Second && len(left) == 0 && len(w.volumes()) == 0
-			}, 30*time.Second, 100*time.Millisecond, "something is left")
+			select {
+			case <-made: // whatever is to come has come
+			case <-time.After(30 * time.Second):
+				t.Fatal("the engine was not asked")
+			}
+			assert.Eventually(t, func() bool { return len(w.sandboxes()) == 0 && len(w.volumes()) == 0 },
+				30*time.Second, 100*time.Millisecond, "something is left")
+			// Nor a volume that the engine made by itself, without labels.
+			all, err := api(t).VolumeList(t.Context(), volume.ListOptions{Filters: filters.NewArgs(filters.Arg("name", req.Name))})
+			require.NoError(t, err)
+			assert.Empty(t, all.Volumes)
+			assert.Equal(t, 1, w.engine.asked("ContainerCreate"))
 		})
 	}
+}
+
+// A create that fails does not remove what another process made of the session
+// meanwhile.
+func TestFailedCreateSparesAnothersSandbox(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	other := newProvider(t)
+	req := request()
+	req.Labels[provider.LabelOwner] = w.id
+	w.engine.failAfter("VolumeCreate", func(string) error {
+		theirs := req
+		theirs.Labels = maps.Clone(req.Labels)
+		theirs.Labels[provider.LabelAttempt] = randomHex(16)
+		if _, err := other.Create(t.Context(), theirs); err != nil {
+			return err
+		}
+		return errBroken
+	})
+	_, err := w.p.Create(t.Context(), req)
+	assert.ErrorIs(t, err, provider.ErrUnavailable)
+	assert.Equal(t, provider.AppliedUnknown, provider.AppliedOf(err))
+	sb, err := other.Open(t.Context(), provider.Ref{ID: req.Name})
+	require.NoError(t, err, "it was removed")
+	assert.Equal(t, "works\n", run(t, sb, shell("echo works")).stdout)
+	assert.Equal(t, []string{req.Name}, w.volumes())
+}
+
+// The owner's network goes with its last sandbox: a removal that fails is an error,
+// and is tried again with the sandbox, which is listed until then.
+func TestNetworkGoesWithTheLastSandbox(t *testing.T) {
+	t.Parallel()
+	onNetwork := func(w *world) provider.CreateRequest {
+		return request(func(r *provider.CreateRequest) { r.Network, r.Labels[provider.LabelOwner] = "default", w.id })
+	}
+	made := func(t *testing.T) (w *world, ref provider.Ref, networks func() int) {
+		w = newWorld(t)
+		sb, err := w.p.Create(t.Context(), onNetwork(w))
+		require.NoError(t, err)
+		networks = func() int {
+			list, err := api(t).NetworkList(t.Context(), network.ListOptions{Filters: filters.NewArgs(filters.Arg("label", provider.LabelOwner+"="+w.id))})
+			require.NoError(t, err)
+			return len(list)
+		}
+		require.Equal(t, 1, networks())
+		return w, sb.Ref(), networks
+	}
+	t.Run("the removal fails once", func(t *testing.T) {
+		t.Parallel()
+		w, ref, networks := made(t)
+		w.engine.failBefore("NetworkRemove", once(1, errBroken))
+		err := w.p.Destroy(t.Context(), ref)
+		assert.ErrorIs(t, err, provider.ErrUnavailable)
+		assert.Equal(t, provider.AppliedUnknown, provider.AppliedOf(err))
+		assert.Equal(t, []string{ref.ID}, w.sandboxes(), "what is left is still listed")
+		require.NoError(t, w.p.Destroy(t.Context(), ref))
+		assert.Zero(t, networks())
+		assert.Empty(t, w.sandboxes())
+	})
+	t.Run("the container vanished", func(t *testing.T) {
+		t.Parallel()
+		w, ref, networks := made(t)
+		require.NoError(t, api(t).ContainerRemove(t.Context(), ref.ID, container.RemoveOptions{Force: true}))
+		require.NoError(t, w.p.Destroy(t.Context(), ref))
+		assert.Zero(t, networks())
+	})
+	t.Run("the create fails while it is being made", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		refused, made := make(chan struct{}), make(chan struct{})
+		w.engine.failBefore("ImageInspect", func(string) error { close(refused); return w.echo() })
+		w.engine.failBefore("NetworkCreate", func(string) error { <-refused; time.Sleep(200 * time.Millisecond); return nil })
+		w.engine.failAfter("NetworkCreate", func(string) error { close(made); return nil })
+		_, err := w.p.Create(t.Context(), onNetwork(w))
+		assert.ErrorContains(t, err, "cannot do it")
+		<-made
+		list, err := api(t).NetworkList(t.Context(), network.ListOptions{Filters: filters.NewArgs(filters.Arg("label", provider.LabelOwner+"="+w.id))})
+		require.NoError(t, err)
+		assert.Empty(t, list, "the network is left")
+	})
+	t.Run("somebody else is on it", func(t *testing.T) {
+		t.Parallel()
+		w, ref, networks := made(t)
+		w.engine.failBefore("NetworkRemove", once(1, forbidden{}))
+		require.NoError(t, w.p.Destroy(t.Context(), ref), "an engine forbids it while something is on the network")
+		assert.Equal(t, 1, networks())
+		sb, err := w.p.Create(t.Context(), onNetwork(w))
+		require.NoError(t, err)
+		require.NoError(t, w.p.Destroy(t.Context(), sb.Ref()))
+		assert.Zero(t, networks())
+	})
+}
+
+// forbidden is how an engine refuses to remove a network that is in use.
+type forbidden struct{}
+
+func (forbidden) Error() string { return "Error response from daemon: network has active endpoints" }
+func (forbidden) Forbidden()    {}
+
+// Whatever answers as an engine: an answer without what it must have is an error,
+// and destroys or adopts nothing.
+func TestIncompleteAnswers(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	c, err := docker.Connect(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	e := &hollow{faulty: newFaulty(c)}
+	p, err := docker.NewWithEngine(t.Context(), e, o)
+	require.NoError(t, err)
+	sb := create(t, p)
+	for _, answer := range []string{`{}`, `{"Id":"x","Name":"/` + sb.Ref().ID + `"}`, `{"Id":"x","State":{}}`, `{"Config":{},"State":null}`} {
+		e.answer(answer)
+		_, err = p.Open(t.Context(), sb.Ref())
+		wantProblem(t, err, provider.Internal, "incomplete")
+		_, err = sb.Status(t.Context())
+		wantProblem(t, err, provider.Internal, "incomplete")
+		wantProblem(t, p.Destroy(t.Context(), sb.Ref()), provider.Internal, "incomplete")
+		req := request()
+		_, err = p.Create(t.Context(), req)
+		wantProblem(t, err, provider.Internal, "incomplete")
+		e.answer("")
+		destroy(t, p, provider.Ref{ID: req.Name})
+	}
+	assert.Equal(t, "there\n", run(t, sb, shell("echo there")).stdout)
+}
+
+// hollow is an engine whose descriptions of containers are the test's.
+type hollow struct {
+	*faulty
+	mu   sync.Mutex
+	json string
+}
+
+func (h *hollow) answer(json string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.json = json
+}
+
+func (h *hollow) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
+	h.mu.Lock()
+	text := h.json
+	h.mu.Unlock()
+	if text == "" {
+		return h.faulty.ContainerInspect(ctx, id)
+	}
+	var r container.InspectResponse
+	err := json.Unmarshal([]byte(text), &r)
+	return r, err
 }
 
 // Closing converges, however often a part of it fails.

@@ -101,7 +101,13 @@ func (c *creation) environment() []string {
 }
 
 func (c *creation) mounts() []mount.Mount {
-	mounts := []mount.Mount{{Type: mount.TypeVolume, Source: c.workspace, Target: c.req.Root}}
+	workspace := mount.Mount{Type: mount.TypeVolume, Source: c.workspace, Target: c.req.Root}
+	if c.workspace == c.req.Name {
+		// An engine makes a volume that is missing. Should a create that was given up
+		// come to that after its workspace was removed, what it makes is known as ours.
+		workspace.VolumeOptions = &mount.VolumeOptions{Labels: c.workspaceLabels()}
+	}
+	mounts := []mount.Mount{workspace}
 	if c.p.shim != nil {
 		mounts = append(mounts, c.p.supervisorMount(true))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,7 +72,7 @@ func (p *Provider) Create(ctx context.Context, req provider.CreateRequest) (prov
 		if err != nil {
 			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 			defer cancel()
-			p.leave(after, req.Labels[provider.LabelOwner])
+			_ = p.leave(after, req.Labels[provider.LabelOwner])
 		}
 	}
 	if err != nil {
@@ -148,16 +147,6 @@ func (p *Provider) newCreation(req provider.CreateRequest) (*creation, error) {
 	return c, nil
 }
 
-// reserved says what a path in a sandbox must not be.
-func reserved(p string) string {
-	for _, dir := range []string{path.Dir(shim.Path), "/proc", "/sys", "/dev"} {
-		if p == dir || strings.HasPrefix(p, dir+"/") {
-			return "within " + dir + ", which is not the manifest's"
-		}
-	}
-	return ""
-}
-
 // together runs functions at the same time and returns the first one's error.
 func together(ctx context.Context, fs ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -219,7 +208,7 @@ func (c *creation) existing(ctx context.Context) (*sandbox, error) {
 }
 
 func (c *creation) adopt(ctx context.Context, id string) (*sandbox, error) {
-	info, err := c.p.e.ContainerInspect(ctx, id)
+	info, err := c.p.inspectContainer(ctx, id)
 	if err != nil {
 		return nil, engineProblem(ctx, opCreate, c.req.Name, err, provider.AppliedNo)
 	}
@@ -239,7 +228,7 @@ func (c *creation) adopt(ctx context.Context, id string) (*sandbox, error) {
 	}
 	if !info.State.Running {
 		if c.p.shim != nil && !slices.ContainsFunc(info.Mounts, func(m container.MountPoint) bool {
-			return m.Destination == path.Dir(shim.Path) && m.Name == c.p.supervisorName() && !m.RW
+			return m.Destination == supervisorDir && m.Name == c.p.supervisorName() && !m.RW
 		}) {
 			return nil, problem(provider.FailedPrecondition, opCreate, c.req.Name, "the stopped sandbox has the supervisor of another version of sbxhost").remedy("destroy it, and create another")
 		}
@@ -264,16 +253,30 @@ func (c *creation) fail(ctx context.Context, err error) error {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 		defer cancel()
 		pe.Applied = provider.AppliedNo
-		undo := func() error { return c.p.destroy(after, c.req.Name) }
-		if c.foreign {
-			undo = func() error { return c.p.destroyVolumes(after, c.req.Name, c.req.Labels[provider.LabelOwner]) }
-		}
-		if undo() != nil || c.late {
+		if c.undo(after) != nil || c.late {
 			pe.Applied = provider.AppliedUnknown
 		}
 	}
 	return pe
 }
+
+// undo removes what a failed create made, and nothing else.
+func (c *creation) undo(ctx context.Context) error {
+	if c.foreign {
+		return c.p.destroyVolumes(ctx, c.req.Name, c.req.Labels[provider.LabelOwner])
+	}
+	info, err := c.p.inspectContainer(ctx, c.req.Name)
+	if err != nil && !gone(err) {
+		return err
+	}
+	if err == nil && info.Config.Labels[provider.LabelAttempt] != c.req.Labels[provider.LabelAttempt] {
+		// Another process was quicker, and the workspace is its too.
+		return errElsewhere
+	}
+	return c.p.destroy(ctx, c.req.Name)
+}
+
+var errElsewhere = errors.New("the sandbox is of another attempt")
 
 // proven returns what came of reading the supervisor's volume back.
 func (c *creation) proven() error {
@@ -289,7 +292,7 @@ func (c *creation) build(ctx context.Context) (*sandbox, error) {
 	if err := c.makeContainer(ctx); err != nil {
 		return nil, err
 	}
-	info, err := c.p.e.ContainerInspect(ctx, c.id)
+	info, err := c.p.inspectContainer(ctx, c.id)
 	if err != nil {
 		return nil, engineProblem(ctx, opCreate, c.req.Name, err, provider.AppliedUnknown)
 	}
@@ -307,8 +310,7 @@ func (c *creation) build(ctx context.Context) (*sandbox, error) {
 
 // makeVolume makes the workspace, or finds that of the sandbox to be replaced.
 func (c *creation) makeVolume(ctx context.Context) error {
-	labels := maps.Clone(c.req.Labels)
-	labels[labelKind] = kindWorkspace
+	labels := c.workspaceLabels()
 	c.workspace = c.req.Name
 	if c.req.Replaces != nil && !c.req.EmptyWorkspace {
 		found, err := c.previousWorkspace(ctx)
@@ -336,6 +338,13 @@ func (c *creation) makeVolume(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// workspaceLabels are those of a workspace of this sandbox's own.
+func (c *creation) workspaceLabels() map[string]string {
+	labels := maps.Clone(c.req.Labels)
+	labels[labelKind] = kindWorkspace
+	return labels
 }
 
 // previousWorkspace returns the volume of the sandbox to be replaced, from what the
@@ -398,19 +407,10 @@ func (c *creation) makeContainer(ctx context.Context) error {
 		c.late = c.late || f.Applied != provider.AppliedNo && ctx.Err() == nil
 		return f
 	}
-	// A link where the supervisor is mounted would let an image decide what runs.
 	if c.p.shim == nil {
 		return nil
 	}
-	st, err := c.p.e.ContainerStatPath(ctx, c.id, path.Dir(shim.Path))
-	// Something that cannot be mounted on is a failure of the engine's.
-	if err != nil && !cerrdefs.IsInternal(err) {
-		return engineProblem(ctx, opCreate, c.req.Name, err, provider.AppliedUnknown)
-	}
-	if err != nil || !st.Mode.IsDir() {
-		return problem(provider.FailedPrecondition, opCreate, c.image, "the image has something else than a directory at "+path.Dir(shim.Path)+", where the supervisor goes").remedy("use another image")
-	}
-	return nil
+	return c.checkPlaces(ctx)
 }
 
 // latePatience is how long a create that was given up waits for the engine's answer.
@@ -470,11 +470,11 @@ func (c *creation) subject(err error) string {
 
 // taken says who has the name.
 func (c *creation) taken(ctx context.Context) error {
-	info, err := c.p.e.ContainerInspect(ctx, c.req.Name)
+	info, err := c.p.inspectContainer(ctx, c.req.Name)
 	if err != nil {
 		return engineProblem(ctx, opCreate, c.req.Name, err, provider.AppliedUnknown)
 	}
-	if info.Config != nil && proves(strings.TrimPrefix(info.Name, "/"), kindSandbox, info.Config.Labels) {
+	if proves(strings.TrimPrefix(info.Name, "/"), kindSandbox, info.Config.Labels) {
 		// Another process makes the same one; what it made is not to be undone.
 		c.made = false
 		return problem(provider.Conflict, opCreate, c.req.Name, "another process makes this sandbox").remedy("look it up with List").applied(provider.AppliedUnknown)

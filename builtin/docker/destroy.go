@@ -41,9 +41,11 @@ func (p *Provider) destroy(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	owner := ""
+	var owner string
 	if s != nil {
 		owner = s.owner
+	} else if owner, err = p.ownerOf(ctx, name); err != nil {
+		return err
 	}
 	// Before the container goes: afterwards nothing leads here any more.
 	if err := p.markRetired(ctx, name); err != nil {
@@ -54,19 +56,35 @@ func (p *Provider) destroy(ctx context.Context, name string) error {
 			return err
 		}
 	}
+	// Before the volumes go: as long as one is there the sandbox is listed, and a
+	// removal that was interrupted is tried again and gets here.
+	if owner != "" && (s == nil || s.network) {
+		if err := p.leave(ctx, owner); err != nil {
+			return engineProblem(ctx, opDestroy, networkName(owner), err, provider.AppliedUnknown).applied(provider.AppliedUnknown)
+		}
+	}
 	if err := p.destroyVolumes(ctx, name, owner); err != nil {
 		return err
 	}
 	p.forgetName(name)
-	if s != nil && s.network {
-		p.leave(ctx, owner)
-	}
 	return nil
+}
+
+// ownerOf returns whose a sandbox is that has no container, "" when nothing says so.
+func (p *Provider) ownerOf(ctx context.Context, name string) (string, error) {
+	v, err := p.e.VolumeInspect(ctx, name)
+	if err != nil && !gone(err) {
+		return "", engineProblem(ctx, opDestroy, name, err, provider.AppliedNo)
+	}
+	if err != nil || !(proves(v.Name, kindWorkspace, v.Labels) || proves(v.Name, kindMarker, v.Labels)) {
+		return "", nil
+	}
+	return v.Labels[provider.LabelOwner], nil
 }
 
 // owned returns the sandbox of a name's container, nil when there is none.
 func (p *Provider) owned(ctx context.Context, name string) (*sandbox, error) {
-	info, err := p.e.ContainerInspect(ctx, name)
+	info, err := p.inspectContainer(ctx, name)
 	if gone(err) {
 		return nil, nil
 	}
@@ -101,14 +119,14 @@ func (p *Provider) destroyContainer(ctx context.Context, s *sandbox) error {
 func (p *Provider) awaitGone(ctx context.Context, s *sandbox) error {
 	wait := 5 * time.Millisecond
 	for began := time.Now(); ; {
-		info, err := p.e.ContainerInspect(ctx, s.id)
+		info, err := p.inspectContainer(ctx, s.id)
 		if gone(err) {
 			return nil
 		}
 		if err != nil {
 			return engineProblem(ctx, opDestroy, s.name, err, provider.AppliedUnknown)
 		}
-		if time.Since(began) > undoTime || (info.State != nil && info.State.Status == container.StateDead && time.Since(began) > 2*time.Second) {
+		if time.Since(began) > undoTime || (info.State.Status == container.StateDead && time.Since(began) > 2*time.Second) {
 			return problem(provider.Unavailable, opDestroy, s.name, "the engine does not remove the container").remedy("try again; docker rm -f " + s.name + " may say more").applied(provider.AppliedUnknown)
 		}
 		select {

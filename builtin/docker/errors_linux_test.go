@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"context"
+	"encoding/hex"
 	"net"
 	"os"
 	"path/filepath"
@@ -130,6 +131,38 @@ func TestImagesThatCannotBeUsed(t *testing.T) {
 		require.Error(t, err)
 		assert.NotEqual(t, provider.Internal, provider.CodeOf(err), err)
 	}
+
+	// Nor lead something else over it: what is mounted where the root is would be there.
+	program := slurp(t, mustLook(t, "busybox"))
+	linked := func(name, target string) string {
+		return importImage(t, name, nil, func() []file {
+			return append(accounts(), file{name: "bin/busybox", content: program}, file{name: "bin/sh", link: "busybox"},
+				file{name: ".sbx/shim", content: "#!/bin/sh\n"}, file{name: "data/"}, file{name: "workspace", link: target})
+		})
+	}
+	for _, target := range []string{".sbx", "/.sbx", "/data/../.sbx"} {
+		err := try(image(linked("trap-root-"+hex.EncodeToString([]byte(target)), target)))
+		wantProblem(t, err, provider.FailedPrecondition, "/workspace", "/.sbx", "another image")
+	}
+	for range 2 { // looked at, and remembered
+		require.NoError(t, try(image(linked("linked-root", "data"))), "a link to elsewhere does no harm")
+	}
+	wantProblem(t, try(image(linked("linked-root", "data")), func(r *provider.CreateRequest) { r.Root = "/x/.sbx" }), provider.InvalidArgument, "supervisor")
+	for name, volume := range map[string]string{"link": "/data", "parent": "/up/.sbx", "below": "/.sbx/x"} {
+		picture := importImage(t, "trap-volume-"+name, []string{"VOLUME " + volume}, func() []file {
+			return append(accounts(), file{name: "bin/busybox", content: program}, file{name: ".sbx/shim", content: "#!/bin/sh\n"},
+				file{name: "data", link: ".sbx"}, file{name: "up", link: "/"})
+		})
+		wantProblem(t, try(image(picture)), provider.FailedPrecondition, volume, "another image")
+	}
+	volumes := importImage(t, "volumes", []string{"VOLUME /data", "VOLUME /.sbx"}, func() []file {
+		return append(accounts(), file{name: "bin/busybox", content: program}, file{name: "data/"})
+	})
+	require.NoError(t, try(image(volumes)))
+	dir := t.TempDir()
+	wantProblem(t, try(image(linked("trap-root-"+hex.EncodeToString([]byte(".sbx")), ".sbx")), func(r *provider.CreateRequest) {
+		r.Root, r.Mounts = "/root", []provider.PathGrant{{Path: "/workspace", HostPath: dir}}
+	}), provider.FailedPrecondition, "/workspace", "/.sbx")
 
 	busy := busyboxImage(t)
 	wantProblem(t, try(image(busy), func(r *provider.CreateRequest) { r.Start = "image" }), provider.FailedPrecondition, "neither entrypoint nor command", "start: idle")

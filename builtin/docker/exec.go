@@ -43,6 +43,7 @@ func (s *sandbox) Exec(ctx context.Context, req provider.ExecRequest) (provider.
 	if err != nil {
 		return nil, err
 	}
+	s.settleLost(ctx)
 	id := execID(req.ID)
 	conn, err := s.dial(ctx, opExec, shim.ExecArgs(id))
 	if err != nil {
@@ -299,14 +300,17 @@ func (s *sandbox) startProblem(ctx context.Context, conn *hijacked, err error) e
 		case e2big:
 			return p(provider.InvalidArgument, "arguments and environment are larger than Linux allows")
 		case enomem, eagain, emfile, enfile:
-			return p(provider.ResourceExhausted, "the command cannot be executed now")
+			return p(provider.ResourceExhausted, "the command cannot be executed now").remedy(moreProcesses)
 		}
 		return p(provider.PermissionDenied, "the command cannot be executed")
 	case wire.StageFork, wire.StageTerminal:
-		return p(provider.ResourceExhausted, "no process or terminal can be made")
+		return p(provider.ResourceExhausted, "no process or terminal can be made").remedy(moreProcesses)
 	}
 	return p(provider.Internal, "the command could not be confined, and was not started")
 }
+
+// moreProcesses is what to do when the kernel has no process or memory to give.
+const moreProcesses = "end some of the sandbox's processes, or give it more (resources.pids, resources.memoryMiB)"
 
 // brokeOff explains a stream that ended before the command ran.
 func (s *sandbox) brokeOff(ctx context.Context, conn *hijacked) error {
@@ -324,7 +328,7 @@ func (s *sandbox) brokeOff(ctx context.Context, conn *hijacked) error {
 		f := problem(provider.Internal, opExec, s.name, "the engine could not start the supervisor").cause(errors.New(strings.TrimSpace(began)))
 		if strings.Contains(began, "resource temporarily unavailable") || strings.Contains(began, "cannot allocate memory") {
 			f.Code = provider.ResourceExhausted
-			f.Remedy = "end some of the sandbox's processes, or give it more (resources.pids, resources.memoryMiB)"
+			f.Remedy = moreProcesses
 		}
 		return f
 	}
@@ -360,10 +364,25 @@ func (p *process) Signal(ctx context.Context, name string) error {
 	if n == 0 {
 		return problem(provider.InvalidArgument, "signal", p.s.name, "unknown signal").remedy("use a POSIX name without SIG, such as TERM")
 	}
-	if err := p.exec.Signal(n); err != nil {
+	if err := told(ctx, func() error { return p.exec.Signal(n) }); err != nil {
+		if ctx.Err() != nil {
+			return ctxProblem("signal", p.s.name, ctx.Err(), provider.AppliedUnknown)
+		}
 		return problem(provider.FailedPrecondition, "signal", p.s.name, "the command has ended")
 	}
 	return nil
+}
+
+// told calls tell, which waits as long as the engine takes nothing, until ctx ends.
+func told(ctx context.Context, tell func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- tell() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 const (
@@ -459,7 +478,10 @@ func (p *process) Resize(ctx context.Context, cols, rows uint16) error {
 	if err := ctx.Err(); err != nil {
 		return ctxProblem("resize", p.s.name, err, provider.AppliedNo)
 	}
-	if !p.tty || p.exec.Resize(cols, rows) != nil {
+	if !p.tty || told(ctx, func() error { return p.exec.Resize(cols, rows) }) != nil {
+		if ctx.Err() != nil {
+			return ctxProblem("resize", p.s.name, ctx.Err(), provider.AppliedUnknown)
+		}
 		return problem(provider.FailedPrecondition, "resize", p.s.name, "the command has no terminal, or has ended")
 	}
 	return nil
@@ -508,6 +530,9 @@ func (p *process) lost(ctx context.Context) bool {
 				p.clean = true
 			case err == nil && !info.State.Paused:
 				p.clean = p.s.sweep(after, p.id) == nil
+			}
+			if !p.clean {
+				p.s.owe(p.id)
 			}
 		}()
 	})

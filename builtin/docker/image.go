@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +23,7 @@ type picture struct {
 	dir        string
 	entrypoint []string
 	cmd        []string
+	volumes    []string // where it wants volumes of its own
 }
 
 // image finds, or pulls, the image of a request.
@@ -63,6 +66,7 @@ func (p *Provider) inspectImage(ctx context.Context, ref string) (picture, error
 	if c := i.Config; c != nil {
 		pic.env, pic.user, pic.dir = c.Env, c.User, c.WorkingDir
 		pic.entrypoint, pic.cmd = c.Entrypoint, c.Cmd
+		pic.volumes = slices.Sorted(maps.Keys(c.Volumes))
 	}
 	return pic, nil
 }

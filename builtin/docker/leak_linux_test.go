@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"os"
@@ -10,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -84,7 +89,7 @@ func TestExecTransportLeavesNothing(t *testing.T) {
 	c.Add("an exported archive", archive.Bytes())
 	run(t, sb, provider.ExecRequest{Shell: "env", Env: map[string]string{"LITERAL": "1"}})
 	inspectAll(t, &c, sb)
-	commit(t, &c, sb)
+	commit(t, &c, sb.Ref().ID)
 	for _, dir := range dataDirs(t) {
 		c.AddTree("the engine's data", dir)
 	}
@@ -110,30 +115,42 @@ func TestExecTransportLeavesNothing(t *testing.T) {
 // of the places that the test above looks at.
 func TestExecTransportControl(t *testing.T) {
 	p := newProvider(t)
-	places := map[string]leaktest.Canary{}
-	for _, what := range []string{"label", "literal", "argument", "file"} {
-		places[what] = leaktest.Known(what, "control-"+what+"-"+randomHex(12))
+	var list []leaktest.Canary
+	canary := func(what string) string {
+		c := leaktest.Known(what, "control-"+what+"-"+randomHex(12))
+		list = append(list, c)
+		return c.Value()
 	}
-	o := observe(t)
-	sb := create(t, p, func(r *provider.CreateRequest) {
-		r.Labels["note"] = places["label"].Value()
-		r.Environment = map[string]string{"LITERAL": places["literal"].Value()}
-	})
-	// The engine's own exec, as one would use it without a supervisor.
-	dockerExec(t, sb, []string{"/bin/sh", "-c", "sleep 0.3; : " + places["argument"].Value()})
-	require.NoError(t, sb.Files().Write(t.Context(), "f", strings.NewReader(places["file"].Value()), provider.WriteOptions{}))
 	var c leaktest.Corpus
+	o := observe(t)
+
+	// A sandbox that is told in the wrong ways.
+	sb := create(t, p, func(r *provider.CreateRequest) {
+		r.Labels["note"] = canary("label")
+		r.Environment = map[string]string{"LITERAL": canary("literal")}
+	})
+	file := canary("file")
+	require.NoError(t, sb.Files().Write(t.Context(), "f", strings.NewReader(file), provider.WriteOptions{}))
+	// The engine's own exec, as one would use it without a supervisor.
+	argument, environ := canary("argument"), canary("environ")
+	dockerExec(t, sb, []string{"/bin/sh", "-c", "sleep 0.3; : " + argument}, "WRONG="+environ)
+	c.Add("what a terminal showed", []byte(run(t, sb, provider.ExecRequest{Args: []string{"echo", canary("echo")}, TTY: true, Cols: 200, Rows: 24, Stdin: provider.StdinLive}).stdout))
+	var archive bytes.Buffer
+	require.NoError(t, sb.(provider.Archiver).Export(t.Context(), &archive))
+	c.Add("an exported archive", archive.Bytes())
 	inspectAll(t, &c, sb)
-	commit(t, &c, sb)
+	commit(t, &c, sb.Ref().ID)
+
+	// A container that somebody made by hand, with everything wrong.
+	raw := wrongContainer(t, canary)
+	inspectContainer(t, &c, raw)
+	commit(t, &c, raw)
 	for _, dir := range dataDirs(t) {
 		c.AddTree("the engine's data", dir)
 	}
 	o.end()
 	o.addTo(&c, "nothing is a workload here")
-	var list []leaktest.Canary
-	for _, can := range places {
-		list = append(list, can)
-	}
+
 	hits, err := leaktest.Find(list, &c)
 	require.NoError(t, err)
 	found := map[string]map[string]bool{}
@@ -142,22 +159,78 @@ func TestExecTransportControl(t *testing.T) {
 			found[h.Canary] = map[string]bool{}
 		}
 		where, _, _ := strings.Cut(h.Where, ":")
-		if strings.HasPrefix(where, "arguments of process") {
-			where = "arguments of a process"
+		for _, several := range []string{"arguments of process", "environment of process"} {
+			if strings.HasPrefix(where, several) {
+				where = several
+			}
 		}
 		found[h.Canary][where] = true
 	}
 	for what, wheres := range map[string][]string{
-		"label":    {"inspect of the container", "the engine's data", "inspect of a committed image", "an event, or a file of the runtime's"},
+		"label":    {"inspect of the container", "list", "the engine's data", "inspect of a committed image", "an event, or a file of the runtime's"},
 		"literal":  {"inspect of the container", "the engine's data", "inspect of a committed image"},
-		"argument": {"an event, or a file of the runtime's", "arguments of a process"},
-		"file":     {"the engine's data"},
+		"argument": {"an event, or a file of the runtime's", "arguments of process"},
+		"environ":  {"an event, or a file of the runtime's", "environment of process"},
+		"echo":     {"what a terminal showed"},
+		"file":     {"the engine's data", "an exported archive"},
+		"image":    {"inspect of the image"},
+		"command":  {"inspect of the container", "list", "processes", "history of a committed image"},
+		"first":    {"inspect of the container", "environment of the container's first process"},
+		"exec":     {"inspect of an exec", "processes"},
+		"volume":   {"volumes"},
+		"network":  {"networks"},
+		"name":     {"changes", "a committed image"},
+		"content":  {"the engine's data", "a committed image"},
 	} {
 		for _, w := range wheres {
 			assert.True(t, found[what][w], "a %s was not found in %s", what, w)
 		}
+		delete(found, what)
 	}
+	assert.Empty(t, found, "canaries that nothing is required of")
 	assert.Positive(t, o.files, "no file of the runtime's was ever seen")
+}
+
+// wrongContainer makes a running container by hand, with a canary in everything that
+// an engine keeps or shows.
+func wrongContainer(t *testing.T, canary func(what string) string) (name string) {
+	t.Helper()
+	cli := api(t)
+	busy := mustLook(t, "busybox")
+	id := randomHex(6)
+	name = "sbxhost-test-wrong-" + id
+	picture := importImage(t, "wrong-"+id, []string{"LABEL note=" + canary("image")}, func() []file {
+		return []file{{name: "bin/busybox", content: slurp(t, busy)}, {name: "bin/sh", link: "busybox"}, {name: "bin/sleep", link: "busybox"}}
+	})
+	_, err := cli.VolumeCreate(t.Context(), volume.CreateOptions{Name: name, Labels: map[string]string{"note": canary("volume")}})
+	require.NoError(t, err)
+	_, err = cli.NetworkCreate(t.Context(), name, network.CreateOptions{Driver: "bridge", Labels: map[string]string{"note": canary("network")}})
+	require.NoError(t, err)
+	wrong := canary("name")
+	_, err = cli.ContainerCreate(t.Context(), &container.Config{Image: picture, Env: []string{"FIRST=" + canary("first")},
+		Cmd: []string{"/bin/sh", "-c", "echo " + canary("content") + " > /" + wrong + "; sleep 300; : " + canary("command")}},
+		&container.HostConfig{NetworkMode: container.NetworkMode(name), Binds: []string{name + ":/data"}}, nil, nil, name)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx := context.Background()
+		assert.NoError(t, cli.ContainerRemove(ctx, name, container.RemoveOptions{Force: true}))
+		assert.NoError(t, cli.VolumeRemove(ctx, name, false))
+		assert.NoError(t, cli.NetworkRemove(ctx, name))
+		_, err := cli.ImageRemove(ctx, picture, image.RemoveOptions{Force: true})
+		assert.NoError(t, err)
+	})
+	require.NoError(t, cli.ContainerStart(t.Context(), name, container.StartOptions{}))
+	require.Eventually(t, func() bool {
+		return bytes.Contains(rawGet(t, "/containers/"+name+"/changes"), []byte(wrong))
+	}, 10*time.Second, 20*time.Millisecond)
+	e, err := cli.ContainerExecCreate(t.Context(), name, execOptions([]string{"/bin/sh", "-c", "sleep 300; : " + canary("exec")}, nil))
+	require.NoError(t, err)
+	require.NoError(t, cli.ContainerExecStart(t.Context(), e.ID, container.ExecStartOptions{Detach: true}))
+	require.Eventually(t, func() bool {
+		x, err := cli.ContainerExecInspect(t.Context(), e.ID)
+		return err == nil && x.Running && x.Pid != 0
+	}, 10*time.Second, 20*time.Millisecond)
+	return name
 }
 
 // With the create transport the values are in the container's environment, as

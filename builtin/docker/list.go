@@ -90,7 +90,7 @@ func (p *Provider) Open(ctx context.Context, ref provider.Ref) (provider.Sandbox
 	if sessionOf(ref.ID) == "" {
 		return nil, missing
 	}
-	info, err := p.e.ContainerInspect(ctx, ref.ID)
+	info, err := p.inspectContainer(ctx, ref.ID)
 	if err == nil && strings.TrimPrefix(info.Name, "/") == ref.ID {
 		s, err := p.sandbox(info)
 		if err != nil {

@@ -7,7 +7,9 @@ import (
 	"encoding/hex"
 	"slices"
 	"sync"
+	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
@@ -60,41 +62,61 @@ func networkLabels(owner string) map[string]string {
 func (p *Provider) join(ctx context.Context, owner string) (id string, release func(), err error) {
 	l := p.networks.of(owner)
 	l.use.RLock()
-	if id, err = p.ensureNetwork(ctx, l, owner); err != nil {
-		l.use.RUnlock()
-		return "", nil, err
+	id, late, err := p.ensureNetwork(ctx, l, owner)
+	if err == nil {
+		return id, l.use.RUnlock, nil
 	}
-	return id, l.use.RUnlock, nil
+	l.use.RUnlock()
+	if late != nil {
+		go func() {
+			if n := <-late; n.err == nil {
+				after, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+				defer cancel()
+				_ = p.leave(after, owner)
+			}
+		}()
+	}
+	return "", nil, err
 }
 
-func (p *Provider) ensureNetwork(ctx context.Context, l *ownerNetwork, owner string) (string, error) {
+// madeNetwork is what came of making one.
+type madeNetwork struct {
+	id  string
+	err error
+}
+
+// ensureNetwork finds or makes the owner's network. An engine goes on with what its
+// caller gave up, so then too the answer is waited for, and what was made is the
+// caller's to leave. One that comes later still comes by late.
+
+func (p *Provider) ensureNetwork(ctx context.Context, l *ownerNetwork, owner string) (id string, late <-chan madeNetwork, err error) {
 	name := networkName(owner)
 	select {
 	case l.make <- struct{}{}:
 	case <-ctx.Done():
-		return "", ctxProblem(opCreate, name, ctx.Err(), provider.AppliedNo)
+		return "", nil, ctxProblem(opCreate, name, ctx.Err(), provider.AppliedNo)
 	}
-	type result struct {
-		id  string
-		err error
-	}
-	done := make(chan result, 1)
-	// An engine goes on with what its caller gave up; so the next one waits here.
+	done := make(chan madeNetwork, 1)
 	go func() {
-		defer func() { <-l.make }()
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 		defer cancel()
 		id, err := p.findOrMake(after, name, owner)
 		if err != nil {
 			err = engineProblem(after, opCreate, name, err, provider.AppliedNo)
 		}
-		done <- result{id, err}
+		<-l.make // before anybody hears of it: who leaves needs it
+		done <- madeNetwork{id, err}
 	}()
 	select {
-	case r := <-done:
-		return r.id, r.err
+	case n := <-done:
+		return n.id, nil, n.err
 	case <-ctx.Done():
-		return "", ctxProblem(opCreate, name, ctx.Err(), provider.AppliedNo)
+	}
+	select {
+	case n := <-done:
+		return n.id, nil, n.err
+	case <-time.After(latePatience):
+		return "", done, ctxProblem(opCreate, name, ctx.Err(), provider.AppliedUnknown)
 	}
 }
 
@@ -126,29 +148,38 @@ func (p *Provider) ownNetworks(ctx context.Context, owner string) ([]network.Sum
 	return list, nil
 }
 
-// leave removes the owner's network when nothing is on it any more. What cannot
-// be removed now is removed with the next sandbox.
-func (p *Provider) leave(ctx context.Context, owner string) {
+// leave removes the owner's network when nothing is on it any more. One that
+// somebody joins at this moment stays, and goes with that one.
+func (p *Provider) leave(ctx context.Context, owner string) error {
 	l := p.networks.of(owner)
 	if !l.use.TryLock() {
-		return // somebody joins
+		return nil
 	}
 	defer l.use.Unlock()
 	select {
 	case l.make <- struct{}{}:
 		defer func() { <-l.make }()
 	default:
-		return
+		return nil
 	}
 	list, err := p.ownNetworks(ctx, owner)
 	if err != nil {
-		return
+		return err
 	}
 	for _, n := range list {
 		// A stopped container is on it too.
 		on, err := p.e.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("network", n.ID))})
-		if err == nil && len(on) == 0 {
-			_ = p.e.NetworkRemove(ctx, n.ID)
+		if err != nil {
+			return err
+		}
+		if len(on) > 0 {
+			continue
+		}
+		// An engine forbids it while something is on the network.
+		err = p.e.NetworkRemove(ctx, n.ID)
+		if err != nil && !gone(err) && !cerrdefs.IsPermissionDenied(err) {
+			return err
 		}
 	}
+	return nil
 }

@@ -30,6 +30,7 @@ type Provider struct {
 
 	supervisor supervisor
 	networks   networks
+	places     places
 	sessions   locks // one create or destroy of a session at a time
 
 	mu        sync.Mutex

@@ -47,19 +47,28 @@ func dataDirs(t testing.TB) []string {
 	t.Helper()
 	info, err := api(t).Info(t.Context())
 	require.NoError(t, err)
-	// A private engine has everything below one directory.
-	if dir := filepath.Dir(info.DockerRootDir); strings.Contains(dir, "sbxhost-test-engine") {
-		// Its network namespaces are files that nobody can read.
-		return []string{info.DockerRootDir, filepath.Join(dir, "exec", "containerd")}
+	// A private engine has everything below one directory. Its network namespaces are
+	// files that nobody can read.
+	if own := filepath.Join(filepath.Dir(info.DockerRootDir), "exec", "containerd"); isDir(own) {
+		return []string{info.DockerRootDir, own}
 	}
 	return []string{info.DockerRootDir, "/run/docker", "/run/containerd"}
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
 }
 
 // inspectAll adds everything the API shows of a sandbox: the container, its execs
 // and its image.
 func inspectAll(t testing.TB, c *leaktest.Corpus, sb provider.Sandbox) {
 	t.Helper()
-	name := sb.Ref().ID
+	inspectContainer(t, c, sb.Ref().ID)
+}
+
+func inspectContainer(t testing.TB, c *leaktest.Corpus, name string) {
+	t.Helper()
 	raw := rawGet(t, "/containers/"+name+"/json")
 	c.Add("inspect of the container", raw)
 	var info struct {
@@ -89,10 +98,10 @@ func initPID(t testing.TB, name string) int {
 }
 
 // commit adds an image made of the sandbox: its configuration, history and files.
-func commit(t testing.TB, c *leaktest.Corpus, sb provider.Sandbox) {
+func commit(t testing.TB, c *leaktest.Corpus, name string) {
 	t.Helper()
 	cli := api(t)
-	made, err := cli.ContainerCommit(t.Context(), sb.Ref().ID, container.CommitOptions{Pause: false})
+	made, err := cli.ContainerCommit(t.Context(), name, container.CommitOptions{Pause: false})
 	require.NoError(t, err)
 	defer func() {
 		_, err := cli.ImageRemove(context.WithoutCancel(t.Context()), made.ID, image.RemoveOptions{Force: true})

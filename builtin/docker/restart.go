@@ -47,9 +47,31 @@ func (s *sandbox) settleEngineRestart(ctx context.Context, info container.Inspec
 	}
 }
 
+// owe notes a command that was lost while nothing could be done about it: with an
+// engine that was killed, the command's input does not end.
+func (s *sandbox) owe(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = append(s.lost, id)
+}
+
+// settleLost ends commands that were lost. Called before another one starts; what
+// cannot be done is left for the next time.
+func (s *sandbox) settleLost(ctx context.Context) {
+	s.mu.Lock()
+	ids := s.lost
+	s.lost = nil
+	s.mu.Unlock()
+	for _, id := range ids {
+		if s.sweep(ctx, id) != nil {
+			s.owe(id)
+		}
+	}
+}
+
 // engineExecs counts the running execs whose input and output the engine holds.
 func (s *sandbox) engineExecs(ctx context.Context) (int, error) {
-	info, err := s.p.e.ContainerInspect(ctx, s.id)
+	info, err := s.p.inspectContainer(ctx, s.id)
 	if err != nil {
 		return 0, err
 	}

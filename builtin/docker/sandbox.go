@@ -36,12 +36,23 @@ type sandbox struct {
 	known   bool       // values are
 	ended   bool       // it was destroyed through this Provider
 	settled bool       // what an engine's restart left was ended
+	lost    []string   // ids of commands that were lost and may run on
+}
+
+// inspectContainer asks the engine for a container. What the rest of the package
+// relies on is there, whatever answers as an engine.
+func (p *Provider) inspectContainer(ctx context.Context, name string) (container.InspectResponse, error) {
+	info, err := p.e.ContainerInspect(ctx, name)
+	if err == nil && (info.ContainerJSONBase == nil || info.State == nil || info.Config == nil) {
+		return container.InspectResponse{}, problem(provider.Internal, "inspect", name, "the engine's answer is incomplete").remedy("see what answers at " + p.e.DaemonHost())
+	}
+	return info, err
 }
 
 // sandbox returns the one of a container that was proved ours.
 func (p *Provider) sandbox(info container.InspectResponse) (*sandbox, error) {
 	name := strings.TrimPrefix(info.Name, "/")
-	if info.ContainerJSONBase == nil || info.Config == nil || info.State == nil || !proves(name, kindSandbox, info.Config.Labels) {
+	if !proves(name, kindSandbox, info.Config.Labels) {
 		return nil, problem(provider.NotFound, "open", name, "a container of this name is not ours")
 	}
 	p.mu.Lock()
@@ -113,10 +124,7 @@ func (s *sandbox) inspect(ctx context.Context, op string) (container.InspectResp
 	if s.id == "" {
 		return container.InspectResponse{}, problem(provider.FailedPrecondition, op, s.name, "the sandbox's container is gone; its workspace is there").remedy("resume the session, or destroy it")
 	}
-	info, err := s.p.e.ContainerInspect(ctx, s.id)
-	if err == nil && (info.ContainerJSONBase == nil || info.State == nil) {
-		return info, problem(provider.Internal, op, s.name, "the engine's answer is incomplete")
-	}
+	info, err := s.p.inspectContainer(ctx, s.id)
 	if err != nil {
 		return info, s.problem(ctx, op, err, provider.AppliedNo)
 	}

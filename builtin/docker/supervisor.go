@@ -40,7 +40,7 @@ func (p *Provider) supervisorLabels() map[string]string {
 
 func (p *Provider) supervisorMount(readOnly bool) mount.Mount {
 	return mount.Mount{Type: mount.TypeVolume, Source: p.supervisorName(), Target: path.Dir(shim.Path), ReadOnly: readOnly,
-		VolumeOptions: &mount.VolumeOptions{NoCopy: true}}
+		VolumeOptions: &mount.VolumeOptions{NoCopy: true, Labels: p.supervisorLabels()}}
 }
 
 // verifySupervisor returns when what the volume holds was read back and is, byte
@@ -135,9 +135,9 @@ func (p *Provider) makeKeeper(ctx context.Context) (string, error) {
 func (p *Provider) keeperContainer(ctx context.Context) (string, error) {
 	name := p.supervisorName()
 	for try := 0; ; try++ {
-		c, err := p.e.ContainerInspect(ctx, name)
+		c, err := p.inspectContainer(ctx, name)
 		if err == nil {
-			if c.Config == nil || c.Config.Labels[labelKind] != kindSupervisor || len(c.Mounts) != 1 ||
+			if c.Config.Labels[labelKind] != kindSupervisor || len(c.Mounts) != 1 ||
 				c.Mounts[0].Type != mount.TypeVolume || c.Mounts[0].Name != name || c.Mounts[0].Destination != path.Dir(shim.Path) {
 				return "", errOther
 			}

@@ -60,8 +60,10 @@ type PID1Options struct {
 // its standard input it goes on.
 //
 // A process that is handed to it because its supervisor died is killed, with all
-// its descendants, within a second. The left-overs of a command whose supervisor
-// lives are not handed to it: the supervisor outlives its command for them.
+// its descendants. It looks for such four times a second, because the kernel does not
+// tell; how long the killing takes then depends on how many there are, and on how
+// busy the machine is. The left-overs of a command whose supervisor lives are not
+// handed to it: the supervisor outlives its command for them.
 func PID1Args(o PID1Options) []string {
 	mode := "idle"
 	if o.Image {

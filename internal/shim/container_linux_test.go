@@ -213,6 +213,7 @@ type entry struct {
 	Args   []string
 	Env    []string
 	Cgroup string
+	Held   bool // until descriptor 5 ends
 }
 
 // enterContainer runs in the container's pid namespace already; descriptor 3 is its
@@ -242,6 +243,15 @@ func enterContainer(arg string) error {
 	}
 	if err := engineConfinement(false); err != nil {
 		return err
+	}
+	if e.Held {
+		var b [1]byte
+		for {
+			if _, err := unix.Read(5, b[:]); err != unix.EINTR {
+				break
+			}
+		}
+		unix.CloseOnExec(5)
 	}
 	return unix.Exec(e.Args[0], e.Args, e.Env)
 }
@@ -413,7 +423,14 @@ func (b *box) pid() int { return b.cmd.Process.Pid }
 // engineExec starts a program in the container from outside.
 func (b *box) engineExec(args []string) *engine {
 	b.t.Helper()
-	arg, err := json.Marshal(entry{Args: args, Env: shim.EngineEnviron(), Cgroup: b.cgroup})
+	return b.enter(entry{Args: args, Env: shim.EngineEnviron(), Cgroup: b.cgroup})
+}
+
+// enter starts a program in the container. The files are its descriptors from 5 on,
+// and closed here.
+func (b *box) enter(what entry, files ...*os.File) *engine {
+	b.t.Helper()
+	arg, err := json.Marshal(what)
 	require.NoError(b.t, err)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), stageEnv+"=enter", "SHIM_TEST_ARG="+string(arg))
@@ -429,7 +446,7 @@ func (b *box) engineExec(args []string) *engine {
 		return f
 	}
 	pidns := ns("pid")
-	cmd.ExtraFiles = []*os.File{ns("mnt"), ns("ipc")}
+	cmd.ExtraFiles = append([]*os.File{ns("mnt"), ns("ipc")}, files...)
 	started := make(chan error)
 	go func() {
 		// The thread is in two namespaces now; it ends with this goroutine.
@@ -456,7 +473,7 @@ func (b *box) engineExec(args []string) *engine {
 		if !b.t.Failed() {
 			return
 		}
-		b.t.Logf("stderr of %v: %s", args, errs)
+		b.t.Logf("stderr of %v: %s", what.Args, errs)
 	})
 	return e
 }

@@ -450,7 +450,8 @@ func (e *Exec) Wait(ctx context.Context) (Status, error) {
 	}
 }
 
-// Signal sends a signal to the command, ErrEnded when it has ended.
+// Signal sends a signal to the command, ErrEnded when it has ended. It waits as long
+// as the connection does not take the frame, and so does Resize.
 func (e *Exec) Signal(number byte) error {
 	e.mu.Lock()
 	if e.ended {
@@ -474,7 +475,8 @@ func (e *Exec) Resize(cols, rows uint16) error {
 }
 
 // Kill ends the tree: TERM, grace, KILL. It returns nil only when nothing of the
-// command is left.
+// command is left. From now on output that its writer does not take is dropped
+// beyond KillLimit.
 func (e *Exec) Kill(ctx context.Context, grace time.Duration) error {
 	answer := e.requestKill(grace, false)
 	select {
@@ -511,12 +513,13 @@ func (e *Exec) requestKill(grace time.Duration, timeout bool) <-chan error {
 	e.mu.Unlock()
 	for _, q := range e.queues {
 		if q != nil {
-			q.takeEverything()
+			q.waitNoMore()
 		}
 	}
 	ms := min(max(grace, 0)/time.Millisecond, 1<<31)
-	// A failed write shows as the end of the connection, which answers.
-	_ = e.send(wire.AppendUint32(nil, wire.Kill, uint32(ms)))
+	// A failed write shows as the end of the connection, which answers. One that
+	// is not taken must not hold up whoever waits for the answer.
+	go func() { _ = e.send(wire.AppendUint32(nil, wire.Kill, uint32(ms))) }()
 	return answer
 }
 

@@ -121,6 +121,9 @@ func (p filesProblem) fault(f wire.FileFault) error {
 	code, what := errnoCode(f.Errno)
 	e := p.new(code, what, unknown)
 	e.Err = LinuxErrno(f.Errno)
+	if f.Errno == eNOSPC || f.Errno == eDQUOT {
+		e.Remedy = "remove files of the sandbox, or free space on the disk that holds them"
+	}
 	return e
 }
 
@@ -160,8 +163,10 @@ func errnoCode(errno uint32) (provider.Code, string) {
 		return provider.FailedPrecondition, "the directory is not empty"
 	case eBUSY, eTXTBSY:
 		return provider.FailedPrecondition, "is in use"
-	case eNOSPC, eDQUOT, eMFILE, eNFILE, eNOMEM, eMLINK:
-		return provider.ResourceExhausted, "no space or descriptors left"
+	case eNOSPC, eDQUOT:
+		return provider.ResourceExhausted, "no space left"
+	case eMFILE, eNFILE, eNOMEM, eMLINK:
+		return provider.ResourceExhausted, "no memory, descriptors or links left"
 	case eNAMETOOLONG, eINVAL, eILSEQ:
 		return provider.InvalidArgument, "not a usable name"
 	}

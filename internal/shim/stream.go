@@ -109,18 +109,24 @@ type onlyReader struct{ io.Reader }
 
 // queue delivers a stream that arrives in frames. It holds little, so that a
 // blocked writer is felt by the command; but once the command is being killed it
-// takes everything, because the answer to the kill is behind it.
+// does not wait any more, because the answer to the kill is behind it.
 type queue struct {
-	mu        sync.Mutex
-	cond      *sync.Cond
-	chunks    [][]byte
-	size      int
-	unbounded bool
-	closed    bool
-	done      chan struct{}
+	mu     sync.Mutex
+	cond   *sync.Cond
+	chunks [][]byte
+	size   int
+	killed bool
+	cut    bool // something was dropped, and so is what comes after it
+	closed bool
+	done   chan struct{}
 }
 
 const queueLimit = 256 << 10
+
+// KillLimit is how much of a stream is kept for a writer that does not take it while
+// the command is being killed. What is beyond is dropped: a command may go on
+// writing as long as the grace lasts, and the host must not grow with it.
+const KillLimit = 16 << 20
 
 func startQueue(w io.Writer) *queue {
 	q := &queue{done: make(chan struct{})}
@@ -138,9 +144,9 @@ func (q *queue) ended() {
 	q.mu.Unlock()
 }
 
-func (q *queue) takeEverything() {
+func (q *queue) waitNoMore() {
 	q.mu.Lock()
-	q.unbounded = true
+	q.killed = true
 	q.cond.Broadcast()
 	q.mu.Unlock()
 }
@@ -148,10 +154,11 @@ func (q *queue) takeEverything() {
 func (q *queue) push(p []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.size >= queueLimit && !q.unbounded && !q.closed {
+	for q.size >= queueLimit && !q.killed && !q.closed {
 		q.cond.Wait()
 	}
-	if q.closed {
+	q.cut = q.cut || q.size+len(p) > KillLimit
+	if q.closed || q.cut {
 		return
 	}
 	q.chunks = append(q.chunks, append([]byte(nil), p...))
