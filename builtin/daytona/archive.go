@@ -153,13 +153,8 @@ func (sb *sandbox) Import(ctx context.Context, r io.Reader) error {
 	if bad != nil {
 		return problem(provider.InvalidArgument, op, sb.id, "the archive cannot be read").cause(bad)
 	}
-	out, err = f.run(ctx, op, "", nil, false, `[ "$(($(cat `+file(tag, "p")+`* | wc -c)))" = `+strconv.FormatInt(total, 10)+` ] || die short
-cat `+file(tag, "p")+`* | tar -xpof - || die failed
-printf done`, false)
-	if err == nil && !strings.HasSuffix(out, "done") {
-		err = problem(provider.Internal, op, sb.id, "the archive could not be unpacked").applied(provider.AppliedUnknown)
-	}
-	return err
+	return f.finish(ctx, op, "", nil, false, `[ "$(($(cat `+file(tag, "p")+`* | wc -c)))" = `+strconv.FormatInt(total, 10)+` ] || die short
+cat `+file(tag, "p")+`* | tar -xpof - || die failed`, false)
 }
 
 // judge copies an archive entry by entry, in its own words, and refuses one that

@@ -2,6 +2,7 @@ package daytona_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,53 +17,72 @@ import (
 	"github.com/sbxhost/sbxhost/provider/providertest"
 )
 
-// under are the checks that are run in every benign mode: all of the life of a
-// sandbox, and one of each kind of request.
+// under are the checks of a short run: most of the life of a sandbox, and one of
+// each kind of request.
 var under = map[string][]string{
-	"life": {"lifecycle/", "create/", "list/", "destroy/", "pause/", "port/", "archive/move"},
+	"life": {"lifecycle/ready", "lifecycle/open", "create/adopts", "create/replaces", "list/", "destroy/verified", "destroy/concurrent", "pause/", "port/", "archive/move"},
 	"use": {"exec/dir", "exec/once", "exec/not-found", "exec/live-output", "exec/broken", "stdin/live", "tty/resize", "kill/ends",
 		"timeout/kills", "env/records", "files/exact", "files/mode", "files/list"},
 }
 
-// TestConformanceBenign runs the kit while the service does what it may do.
+// weather is a service that does what it may do: benign faults, some of them at
+// the same time. Every benign fault is in one.
+type weather struct {
+	release daytonatest.Release
+	faults  []daytonatest.Fault
+}
+
+var weathers = map[string]weather{
+	"slow": {daytonatest.ReleaseMeasured, []daytonatest.Fault{
+		{Kind: daytonatest.UnknownFields}, {Kind: daytonatest.TinyPages}, {Kind: daytonatest.Slow, Delay: 30 * time.Millisecond},
+	}},
+	"busy": {daytonatest.ReleaseCurrent, append([]daytonatest.Fault{{Kind: daytonatest.UnfilteredList}, {Kind: daytonatest.InvisibleCreate, Delay: 300 * time.Millisecond}},
+		// Now and then a change of state is refused twice.
+		again(12, 5, daytonatest.Fault{Kind: daytonatest.Conflict, Times: 2, On: []daytonatest.Op{daytonatest.OpStart, daytonatest.OpStop, daytonatest.OpDelete}})...)},
+	// The toolbox has no rate limits; each refusal costs a second.
+	"limited": {daytonatest.ReleaseMeasured, again(8, 9, daytonatest.Fault{Kind: daytonatest.RateLimited, Times: 1, On: []daytonatest.Op{
+		daytonatest.OpCreate, daytonatest.OpGet, daytonatest.OpList, daytonatest.OpDelete, daytonatest.OpStart, daytonatest.OpStop, daytonatest.OpSignedPreview}})},
+}
+
+// again is a fault that happens n times, each after so many requests more.
+func again(n, after int, f daytonatest.Fault) []daytonatest.Fault {
+	var out []daytonatest.Fault
+	for i := range n {
+		f.After = i * after
+		out = append(out, f)
+	}
+	return out
+}
+
+// TestConformanceBenign runs the whole kit while the service does what it may do,
+// in both of its releases; with -short a part of the kit.
 func TestConformanceBenign(t *testing.T) {
 	t.Parallel()
+	for _, k := range daytonatest.Kinds() {
+		n := 0
+		for _, w := range weathers {
+			if slices.ContainsFunc(w.faults, func(f daytonatest.Fault) bool { return f.Kind == k.Kind }) {
+				n++
+			}
+		}
+		assert.Equal(t, k.Benign, n == 1, "%s is in %d weathers", k.Kind, n)
+	}
+	checks := groups
+	if testing.Short() {
+		checks = under
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	turn := make(chan struct{}, 4)
-	for _, k := range daytonatest.Kinds() {
-		if !k.Benign {
-			continue
-		}
-		f := daytonatest.Fault{Kind: k.Kind}
-		switch k.Kind {
-		case daytonatest.RateLimited: // each costs a second
-			f.After, f.Times = 3, 6
-		case daytonatest.Conflict:
-			f.After, f.Times = 3, 40
-		case daytonatest.Slow:
-			f.Delay = 30 * time.Millisecond
-		case daytonatest.InvisibleCreate:
-			f.Delay = 300 * time.Millisecond
-		}
+	for name, w := range weathers {
 		wg.Go(func() {
-			turn <- struct{}{}
-			defer func() { <-turn }()
-			t.Run(string(k.Kind), func(t *testing.T) {
-				groups := map[string][]string{"life": {"lifecycle/ready", "lifecycle/open", "create/adopts", "create/replaces", "list/", "destroy/verified", "destroy/concurrent", "pause/", "port/"}}
-				if k.On == nil { // the toolbox sees it too
-					groups["use"] = under["use"]
+			t.Run(name, func(t *testing.T) {
+				hits := conform(t, daytonatest.Options{Release: w.release}, checks, w.faults...)
+				for _, f := range w.faults {
+					assert.NotZero(t, hits[f.Kind], "%s did not happen", f.Kind)
 				}
-				conform(t, daytonatest.Options{}, groups, f)
 			})
 		})
 	}
-}
-
-// TestConformanceCurrent runs what depends on the service's release.
-func TestConformanceCurrent(t *testing.T) {
-	t.Parallel()
-	conform(t, daytonatest.Options{Release: daytonatest.ReleaseCurrent}, under)
 }
 
 // TestConformanceUser runs as the user that the service's own snapshots have, who

@@ -3,6 +3,7 @@ package daytona
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -153,7 +154,7 @@ func (c *client) do(ctx context.Context, r request) (*http.Response, error) {
 		case r.once:
 			return nil, err
 		case e.status == http.StatusTooManyRequests:
-			wait = max(retryAfter(p), wait)
+			wait = max(e.after, wait)
 		case e.status == http.StatusConflict && strings.Contains(strings.ToLower(e.message), "state change in progress"):
 		case r.safe && attempt < 4 && (e.status == 0 && !e.timeout || e.status >= 500):
 		default:
@@ -167,12 +168,9 @@ func (c *client) do(ctx context.Context, r request) (*http.Response, error) {
 
 // retryAfter returns how long the service wants us to wait. Its limits have a
 // header of their own each: Retry-After-sandbox-create and the like.
-func retryAfter(p *http.Response) time.Duration {
+func retryAfter(h http.Header) time.Duration {
 	longest := time.Duration(0)
-	if p == nil {
-		return 0
-	}
-	for name, values := range p.Header {
+	for name, values := range h {
 		if name != "Retry-After" && !strings.HasPrefix(name, "Retry-After-") {
 			continue
 		}
@@ -244,12 +242,7 @@ func (c *client) attempt(ctx context.Context, r request) (*http.Response, error)
 	p, err := c.http.Do(q)
 	if err != nil {
 		cancel()
-		var ue *url.Error
-		if errors.As(err, &ue) {
-			err = ue.Err // the address may hold a token
-		}
-		e := &callError{what: "the request failed", err: err, timeout: expired.Load(), unsent: w != nil && !w.read.Load()}
-		return nil, e
+		return nil, &callError{what: "the request failed", err: plain(err), timeout: expired.Load(), unsent: w != nil && !w.read.Load()}
 	}
 	p.Body = &closing{p.Body, cancel}
 	if p.StatusCode >= 200 && p.StatusCode < 300 {
@@ -257,7 +250,27 @@ func (c *client) attempt(ctx context.Context, r request) (*http.Response, error)
 	}
 	data, _ := io.ReadAll(io.LimitReader(p.Body, 64<<10))
 	_ = p.Body.Close()
-	return p, c.answered(p.StatusCode, data, r.quiet)
+	e := c.answered(p.StatusCode, data, r.quiet)
+	e.after = retryAfter(p.Header)
+	e.stray = strings.HasPrefix(r.url, c.api.String()+"/") && !ofAPI(p.Header, data)
+	return p, e
+}
+
+// ofAPI reports whether an error comes from the API itself, and of a call that it
+// knows. A load balancer answers 404 too, and so does the API at a wrong address:
+// neither knows anything of a sandbox.
+func ofAPI(h http.Header, body []byte) bool {
+	var shape struct {
+		Message any `json:"message"`
+		Error   any `json:"error"`
+	}
+	if json.Unmarshal(body, &shape) != nil {
+		return h.Get("X-Daytona-Api-Version") != ""
+	}
+	if text, ok := shape.Message.(string); ok && strings.HasPrefix(text, "Cannot ") {
+		return false // there is no such route
+	}
+	return shape.Message != nil || shape.Error != nil || h.Get("X-Daytona-Api-Version") != ""
 }
 
 // closing ends a request's context with its answer.
@@ -350,13 +363,35 @@ func (c *client) json(ctx context.Context, r request, out any) error {
 	return nil
 }
 
-// plain drops the address from a network error.
+// errNoAnswer is what is said of an error that may repeat what was received.
+var errNoAnswer = errors.New("what came was no answer of HTTP, or none came")
+
+// plain keeps what is known to be harmless of a network error: the address may
+// hold a token, and net/http repeats bytes that it could not read, which may be
+// an echo of what was sent.
 func plain(err error) error {
-	var ue *url.Error
-	if errors.As(err, &ue) {
-		return ue.Err
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF, net.ErrClosed, http.ErrSchemeMismatch} {
+		if errors.Is(err, known) {
+			return known
+		}
 	}
-	return err
+	var (
+		dns  *net.DNSError
+		op   *net.OpError
+		cert *tls.CertificateVerificationError
+		tlsE tls.AlertError
+	)
+	switch {
+	case errors.As(err, &dns):
+		return dns
+	case errors.As(err, &op):
+		return op
+	case errors.As(err, &cert):
+		return cert
+	case errors.As(err, &tlsE):
+		return tlsE
+	}
+	return errNoAnswer
 }
 
 func jsonBody(v any) func() io.Reader {

@@ -44,8 +44,16 @@ func harness(t *testing.T, srv *daytonatest.Server) providertest.Harness {
 		Break:     func(_ providertest.TB, sb provider.Sandbox, _ provider.Process) { srv.CutConnections(sb.Ref().ID) },
 		// The client keeps connections to the service for the next request.
 		IgnoreGoroutines: []string{"net/http.(*persistConn)"},
-		Volume:           100 << 20,
+		Volume:           volume(),
 	}
+}
+
+// volume is less with -short: what 100 MB show is no different then, only slower.
+func volume() int64 {
+	if testing.Short() {
+		return 16 << 20
+	}
+	return 100 << 20
 }
 
 // The kit runs in groups at the same time: most of it is waiting.
@@ -62,27 +70,39 @@ func TestConformance(t *testing.T) {
 	conform(t, daytonatest.Options{}, groups)
 }
 
-func conform(t *testing.T, o daytonatest.Options, groups map[string][]string, faults ...daytonatest.Fault) {
+// conform runs groups of the kit, each on a service of its own, and returns how
+// often each fault happened in all of them.
+func conform(t *testing.T, o daytonatest.Options, groups map[string][]string, faults ...daytonatest.Fault) map[daytonatest.Kind]int {
 	t.Helper()
 	var wg sync.WaitGroup
-	defer wg.Wait()
+	var mu sync.Mutex
+	hits := map[daytonatest.Kind]int{}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		wg.Go(func() {
 			t.Run(name, func(t *testing.T) {
 				srv := daytonatest.New(t, o)
-				for _, f := range faults {
-					srv.Inject(f)
-				}
 				h := harness(t, srv)
-				if len(faults) == 0 {
-					h.Shells = []providertest.Shell{{Name: "bash", Args: []string{"/bin/bash"}}, {Name: "dash", Args: []string{"/bin/dash"}}, {Name: "busybox", Args: []string{"busybox", "sh"}}}
+				h.Only, h.Shells = groups[name], shells
+				if len(faults) > 0 {
+					h.Shells, h.Volume = shells[:1], 8<<20
 				}
-				h.Only = groups[name]
+				for _, f := range faults {
+					inj := srv.Inject(f)
+					defer func() {
+						mu.Lock()
+						hits[f.Kind] += inj.Hits()
+						mu.Unlock()
+					}()
+				}
 				providertest.Run(t, h)
 			})
 		})
 	}
+	wg.Wait()
+	return hits
 }
+
+var shells = []providertest.Shell{{Name: "dash", Args: []string{"/bin/dash"}}, {Name: "bash", Args: []string{"/bin/bash"}}, {Name: "busybox", Args: []string{"busybox", "sh"}}}
 
 // Every check of the kit is in a group.
 func TestGroupsAreComplete(t *testing.T) {

@@ -143,6 +143,7 @@ func (p *Provider) make(ctx context.Context, req provider.CreateRequest, in crea
 		f := serviceProblem(ctx, "create", req.Name, err, provider.AppliedUnknown)
 		return nil, p.sweep(ctx, req, f, err)
 	}
+	p.born(made.ID)
 	fail := func(err error) error {
 		f := serviceProblem(ctx, "create", req.Name, err, provider.AppliedYes)
 		return p.undo(ctx, made.ID, f)
@@ -264,6 +265,10 @@ func (p *Provider) await(ctx context.Context, req provider.CreateRequest, id str
 	began, pause, seen := time.Now(), 20*time.Millisecond, false
 	for {
 		sb, err := p.s.GetSandbox(ctx, id)
+		if err == nil && !seen {
+			seen = true
+			p.seen(id)
+		}
 		switch {
 		case isGone(err) && !seen && time.Since(began) < visibleAfter:
 		case isGone(err):
@@ -288,7 +293,6 @@ func (p *Provider) await(ctx context.Context, req provider.CreateRequest, id str
 		case dying(sb.State):
 			return sb, problem(provider.Lost, "create", id, "the sandbox was deleted while it was being made").applied(provider.AppliedYes)
 		default:
-			seen = true
 			stage.show(ctx, p.s, sb)
 		}
 		if !sleep(ctx, pause) {

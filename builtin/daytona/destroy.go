@@ -2,6 +2,7 @@ package daytona
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"regexp"
 	"time"
@@ -19,7 +20,7 @@ func (p *Provider) own(ctx context.Context, op string, ref provider.Ref) (sandbo
 	if !sandboxID.MatchString(ref.ID) {
 		return sandboxInfo{}, problem(provider.NotFound, op, "", "the service has no ids of this form")
 	}
-	sb, err := p.s.GetSandbox(ctx, ref.ID)
+	sb, err := p.look(ctx, ref.ID)
 	switch {
 	case isGone(err):
 		p.forget(ref.ID)
@@ -59,7 +60,9 @@ func (p *Provider) destroy(parent context.Context, id string) error {
 		err := p.s.DeleteSandbox(ctx, id)
 		switch s := statusOf(err); {
 		case err == nil:
+			p.seen(id)
 			return p.confirm(parent, ctx, id)
+		case isGone(err) && p.unborn(id): // look again
 		case isGone(err):
 			return p.confirm(parent, ctx, id) // a name in the list may still be on its way
 		case s == http.StatusConflict, s == http.StatusTooManyRequests, s >= 500, s == 0, s < 400:
@@ -70,13 +73,17 @@ func (p *Provider) destroy(parent context.Context, id string) error {
 			return serviceProblem(parent, "destroy", id, err, applied)
 		}
 		last = err
-		sb, getErr := p.s.GetSandbox(ctx, id)
+		sb, getErr := p.look(ctx, id)
 		if isGone(getErr) {
 			p.forget(id)
 			return nil
 		}
 		if getErr == nil && dying(sb.State) {
 			return p.confirm(parent, ctx, id)
+		}
+		var e *callError
+		if errors.As(err, &e) && e.after > pause {
+			pause = e.after
 		}
 		if !sleep(ctx, pause) {
 			if parent.Err() != nil {

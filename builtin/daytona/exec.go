@@ -215,17 +215,22 @@ func (p *process) launch(ctx context.Context) error {
 		defer t.Stop()
 		late = t.C
 	}
+	ask, stop := context.WithCancel(ctx)
+	defer stop()
+	runs := make(chan bool, 1)
+	look := func() {
+		if sleep(ask, pause) {
+			runs <- p.runs(ask) // not here: it may take longer than the command
+		}
+	}
+	go look()
 	for {
-		t := time.NewTimer(pause)
 		select {
 		case <-p.ended:
-			t.Stop()
 			return p.begun(ctx)
 		case <-ctx.Done():
-			t.Stop()
 			return p.abandon(ctx)
 		case <-late:
-			t.Stop()
 			// Not known to run at its deadline: it must not begin any more.
 			if p.tombstone() == neverStarted {
 				p.drop()
@@ -233,12 +238,13 @@ func (p *process) launch(ctx context.Context) error {
 			}
 			p.follow()
 			return nil
-		case <-t.C:
-			pause = min(pause*3/2, 500*time.Millisecond)
-			if p.runs(ctx) {
+		case yes := <-runs:
+			if yes {
 				p.follow()
 				return nil
 			}
+			pause = min(pause*3/2, 500*time.Millisecond)
+			go look()
 		}
 	}
 }
@@ -247,7 +253,7 @@ func (p *process) launch(ctx context.Context) error {
 func (p *process) runs(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	d, err := p.sb.box.Download(ctx, file(p.run.tag, "pid"), 0)
+	d, err := p.sb.box.Download(ctx, file(p.run.tag, "pid"), -1)
 	if err != nil {
 		return false
 	}
@@ -372,8 +378,11 @@ const (
 func (p *process) tombstone() fate {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), 3*time.Second)
 	defer cancel()
-	out, err := p.sb.helper(ctx, helper{op: "exec", timeout: 3 * time.Second, again: true, script: `set -C
-if printf x >` + file(p.run.tag, "run") + `; then echo never; elif [ -s ` + file(p.run.tag, "run") + ` ] && [ "$(cat ` + file(p.run.tag, "run") + `)" != x ]; then echo ran; elif [ -e ` + file(p.run.tag, "run") + ` ]; then echo never; fi`})
+	out, err := p.sb.helper(ctx, helper{op: "exec", timeout: 3 * time.Second, again: true, script: `set -C; f=` + file(p.run.tag, "run") + `
+if printf x >"$f"; then echo never; exit; fi
+# Who made it may be about to write into it.
+i=0; while [ -e "$f" ] && [ ! -s "$f" ] && [ $i -lt 5 ]; do sleep 0.1 || sleep 1; i=$((i+1)); done
+[ ! -s "$f" ] || if [ "$(cat "$f")" = x ]; then echo never; else echo ran; fi`})
 	switch {
 	case err != nil:
 		return unknownFate

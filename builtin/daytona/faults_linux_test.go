@@ -133,6 +133,24 @@ func on(k daytonatest.KindInfo, ops []daytonatest.Op) ([]daytonatest.Op, bool) {
 	return both, len(both) > 0
 }
 
+// faultOf is a fault with what makes it bite, and end.
+func faultOf(kind daytonatest.Kind) daytonatest.Fault {
+	f := daytonatest.Fault{Kind: kind}
+	switch kind {
+	case daytonatest.Slow:
+		f.Delay = 100 * time.Millisecond
+	case daytonatest.Redirect, daytonatest.ForeignToolboxURL:
+		f.Location = "http://127.0.0.1:9/stolen"
+	case daytonatest.StaleList, daytonatest.FlappingList, daytonatest.InvisibleCreate:
+		f.Delay = 500 * time.Millisecond
+	case daytonatest.SlowStart:
+		f.Delay = 7 * time.Second // longer than a create may take
+	case daytonatest.RateLimited, daytonatest.Conflict:
+		f.Times = 2
+	}
+	return f
+}
+
 // TestFaults is the fault matrix: whatever the service does, no sandbox is
 // orphaned or doubled, no command runs twice or is called a success without its
 // exit code, no file is half there, and every error is typed.
@@ -144,19 +162,7 @@ func TestFaults(t *testing.T) {
 	defer wg.Wait()
 	turn := make(chan struct{}, 10) // sandboxes are real processes
 	for _, k := range daytonatest.Kinds() {
-		fault := daytonatest.Fault{Kind: k.Kind, Delay: 0}
-		switch k.Kind {
-		case daytonatest.Slow:
-			fault.Delay = 100 * time.Millisecond
-		case daytonatest.Redirect, daytonatest.ForeignToolboxURL:
-			fault.Location = "http://127.0.0.1:9/stolen"
-		case daytonatest.StaleList, daytonatest.FlappingList, daytonatest.InvisibleCreate:
-			fault.Delay = 500 * time.Millisecond
-		case daytonatest.SlowStart:
-			fault.Delay = 7 * time.Second // longer than a create may take
-		case daytonatest.RateLimited, daytonatest.Conflict:
-			fault.Times = 2
-		}
+		fault := faultOf(k.Kind)
 		for phase, ops := range map[string][]daytonatest.Op{"create": append(createOps, daytonatest.OpList), "exec": execOps, "destroy": append(destroyOps, daytonatest.OpList), "files": fileOps} {
 			at, ok := on(k, ops)
 			if !ok {
@@ -250,7 +256,7 @@ func faultyExec(t *testing.T, srv *daytonatest.Server, p *daytona.Provider, f da
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	began := time.Now()
-	proc, err := sb.Exec(ctx, script(`echo once >> count; echo output; exit 0`, func(r *provider.ExecRequest) {
+	proc, err := sb.Exec(ctx, script(`[ "$LITERAL" = x ] || echo without its environment; echo once >> count; echo output; exit 0`, func(r *provider.ExecRequest) {
 		r.Timeout, r.Stdout, r.Env = 2*time.Second, out, map[string]string{"LITERAL": "x"}
 	}))
 	var exit provider.Exit
@@ -269,6 +275,9 @@ func faultyExec(t *testing.T, srv *daytonatest.Server, p *daytona.Provider, f da
 	content, _ := srv.ReadFile(id, "/workspace/count")
 	n := strings.Count(string(content), "once\n")
 	assert.LessOrEqual(t, n, 1, "the command ran twice")
+	for _, r := range srv.Requests() {
+		assert.True(t, r.Op != daytonatest.OpExecute || r.Chunked, "a command whose request can be sent again by a proxy")
+	}
 	switch {
 	case exit.Kind == provider.ExitExited:
 		assert.Equal(t, 0, exit.Code)

@@ -128,6 +128,16 @@ func (f *files) run(ctx context.Context, op, name string, steps []string, make b
 	return "", problem(provider.Internal, op, name, "the sandbox could not do it").applied(provider.AppliedUnknown)
 }
 
+// finish is run for a script that says done at its end: what ended it before left
+// no word.
+func (f *files) finish(ctx context.Context, op, name string, steps []string, make bool, script string, again bool) error {
+	out, err := f.run(ctx, op, name, steps, make, script+"\nprintf done", again)
+	if err == nil && !strings.HasSuffix(out, "done") {
+		err = problem(provider.Unavailable, op, name, "the sandbox did not say that it was done").applied(provider.AppliedUnknown).remedy("look whether it was, and try again")
+	}
+	return err
+}
+
 // encoded decodes a script's output that went through base64, because the
 // service cannot carry every byte.
 func encoded(op, name, out string) ([]byte, error) {
@@ -236,7 +246,7 @@ follow
 		at, info := list[0].Name, list[0]
 		info.Path = path.Clean(name)
 		info.Name = path.Base(info.Path)
-		d, err := f.sb.box.Download(ctx, at, 0)
+		d, err := f.sb.box.Download(ctx, at, -1)
 		if err != nil {
 			if statusOf(err) == 404 && attempt < 3 {
 				continue // replaced meanwhile
@@ -297,7 +307,7 @@ func (f *files) Write(ctx context.Context, name string, content io.Reader, opts 
 	if opts.Mode != 0 {
 		mode = fmt.Sprintf("%o", opts.Mode.Perm())
 	}
-	_, err = f.run(ctx, op, name, parents, true, `c=`+quote(last)+` mode=`+mode+`
+	return f.finish(ctx, op, name, parents, true, `c=`+quote(last)+` mode=`+mode+`
 follow
 [ -d "./$c" ] && die isdir
 tmp=./.sbxhost-`+tag+`
@@ -305,9 +315,7 @@ cat `+file(tag, "p")+`* >"$tmp" || { [ -w . ] && die short; die denied; }
 [ "$(($(wc -c <"$tmp")))" = `+strconv.FormatInt(total, 10)+` ] || die short
 if [ -z "$mode" ]; then mode=644; [ ! -f "./$c" ] || mode=$(stat -c %a -- "./$c"); fi
 chmod "$mode" "$tmp" || die denied
-mv -f -- "$tmp" "./$c" || die denied
-printf done`, false)
-	return err
+mv -f -- "$tmp" "./$c" || die denied`, false)
 }
 
 // removeParts removes what an upload left.
@@ -417,7 +425,7 @@ func (f *files) Remove(ctx context.Context, name string, recursive bool) error {
 	if recursive {
 		all = "1"
 	}
-	_, err = f.run(ctx, op, name, parents, false, `c=`+quote(last)+` all=`+all+`
+	return f.finish(ctx, op, name, parents, false, `c=`+quote(last)+` all=`+all+`
 [ -h "./$c" ] || [ -e "./$c" ] || die noent
 if [ -d "./$c" ] && [ ! -h "./$c" ]; then
   if [ -n "$all" ]; then rm -rf -- "./$c"; else
@@ -426,9 +434,7 @@ if [ -d "./$c" ] && [ ! -h "./$c" ]; then
 else
   rm -f -- "./$c"
 fi
-if [ -h "./$c" ] || [ -e "./$c" ]; then die denied; fi
-printf done`, false)
-	return err
+if [ -h "./$c" ] || [ -e "./$c" ]; then die denied; fi`, false)
 }
 
 // Mkdir implements provider.FS.
@@ -439,19 +445,16 @@ func (f *files) Mkdir(ctx context.Context, name string, mode fs.FileMode) error 
 		return err
 	}
 	if len(steps) == 0 {
-		_, err := f.run(ctx, op, name, nil, false, "printf done", true)
-		return err
+		return f.finish(ctx, op, name, nil, false, "", true)
 	}
 	parents, last := cut(steps)
 	if mode.Perm() == 0 {
 		mode = 0o755
 	}
-	_, err = f.run(ctx, op, name, parents, true, `c=`+quote(last)+`
+	return f.finish(ctx, op, name, parents, true, `c=`+quote(last)+`
 if [ -h "./$c" ] || [ -e "./$c" ]; then
   step "$c"
 else
   mkdir -m `+fmt.Sprintf("%o", mode.Perm())+` -- "./$c" || [ -d "./$c" ] || { [ -w . ] && die failed; die denied; }
-fi
-printf done`, true)
-	return err
+fi`, true)
 }

@@ -12,12 +12,14 @@ import (
 	"runtime/metrics"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/sbxhost/sbxhost/builtin/daytona"
 	"github.com/sbxhost/sbxhost/grants"
 	"github.com/sbxhost/sbxhost/host"
 	"github.com/sbxhost/sbxhost/internal/daytonatest"
@@ -61,11 +63,19 @@ type world struct {
 	source *source
 	ledger ledger.Ledger
 	token  string
+	mods   []func(*daytona.Options)
+	opts   host.Options // beside what every world has
+	later  atomic.Int64 // how far the host's clock is ahead
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, mods ...func(*daytona.Options)) *world {
 	t.Helper()
-	w := &world{t: t, srv: daytonatest.New(t, daytonatest.Options{}), ledger: ledger.Memory(), token: "canary-" + hexID(12)}
+	return worldWith(t, host.Options{}, mods...)
+}
+
+func worldWith(t *testing.T, opts host.Options, mods ...func(*daytona.Options)) *world {
+	t.Helper()
+	w := &world{t: t, srv: daytonatest.New(t, daytonatest.Options{}), ledger: ledger.Memory(), token: "canary-" + hexID(12), opts: opts, mods: mods}
 	w.source = &source{values: map[string]string{"HOST_TOKEN": w.token}}
 	w.Host = w.host()
 	t.Cleanup(func() {
@@ -82,10 +92,13 @@ func newWorld(t *testing.T) *world {
 
 // host is a host with the world's ledger and owner, as after a restart.
 func (w *world) host() *host.Host {
-	h, err := host.New(host.Options{ID: "owner-a", Ledger: w.ledger, Source: w.source,
-		Grants: grants.Set{ProcessEnvironmentBindings: map[string]string{"TOKEN": "HOST_TOKEN"}}})
+	o := w.opts
+	o.ID, o.Ledger, o.Source = "owner-a", w.ledger, w.source
+	o.Grants = grants.Set{ProcessEnvironmentBindings: map[string]string{"TOKEN": "HOST_TOKEN"}}
+	o.Clock = func() time.Time { return time.Now().Add(time.Duration(w.later.Load())) }
+	h, err := host.New(o)
 	require.NoError(w.t, err)
-	require.NoError(w.t, h.RegisterTrusted("daytona", newProvider(w.t, w.srv)))
+	require.NoError(w.t, h.RegisterTrusted("daytona", newProvider(w.t, w.srv, w.mods...)))
 	return h
 }
 

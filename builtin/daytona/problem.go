@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/sbxhost/sbxhost/provider"
 )
@@ -58,7 +59,11 @@ type callError struct {
 	what    string // ours, without a status
 	unsent  bool   // nothing of the request's body left this machine
 	timeout bool
-	err     error // network errors, without addresses of the API
+	after   time.Duration // the service wants us to wait so long
+	// stray: the answer is not the API's, or not about what was asked for; its 404
+	// does not say that a sandbox is gone.
+	stray bool
+	err   error // network errors, without addresses of the API
 }
 
 func (e *callError) Error() string {
@@ -142,6 +147,10 @@ func statusProblem(op, subject string, e *callError) *fault {
 		return problem(provider.PermissionDenied, op, subject, "the API key may not do this").
 			remedy("use a key with the permissions that sbxhost doctor names")
 	case http.StatusNotFound:
+		if e.stray {
+			return problem(provider.Unavailable, op, subject, "what answered is not the service's API").
+				remedy("see whether " + SettingAPIURL + " leads to a Daytona API, and the service is up")
+		}
 		if strings.Contains(text, "region") {
 			return problem(provider.InvalidArgument, op, subject, "the service has no such region").remedy("correct " + SettingTarget)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +35,7 @@ type process struct {
 	mu   sync.Mutex
 	why  provider.ExitKind // how we ended it: timed_out, killed, or ""
 	sent string            // the last signal of ours
+	dead bool              // Kill found nothing of it left
 
 	done chan struct{} // closed when exit is final and output delivered
 	exit provider.Exit
@@ -60,7 +62,7 @@ func (p *process) follow() {
 	over := make(chan struct{}) // nothing more will be written
 	var tails sync.WaitGroup
 	pull, stop := context.WithCancel(context.WithoutCancel(p.ctx))
-	state := &tailing{over: over}
+	state := newTailing(over)
 	for i, to := range []io.Writer{p.req.Stdout, p.req.Stderr} {
 		tails.Go(func() { p.tail(pull, i, to, state) })
 	}
@@ -121,16 +123,17 @@ func (p *process) settle() provider.Exit {
 			<-p.ended
 		}
 	}
-	why, sent := p.reason()
+	why, sent, dead := p.reason()
 	if why == provider.ExitTimedOut {
 		return provider.Exit{Kind: why, Code: -1, Signal: "KILL", LeftRunning: -1}
 	}
 	word, code, flags := p.run.said(p.result.output)
 	exit, ok := exitOf(code, flags)
 	switch {
-	case p.failure != nil && statusOf(p.failure) == 408 && why == "":
+	case statusOf(p.failure) == http.StatusRequestTimeout && p.req.Timeout > 0 && time.Since(p.born) >= p.req.Timeout && why == "":
 		return provider.Exit{Kind: provider.ExitTimedOut, Code: -1, Signal: "KILL", LeftRunning: -1}
-	case p.failure != nil && why == provider.ExitKilled, p.failure == nil && word != saidExited && why == provider.ExitKilled:
+	case why == provider.ExitKilled && dead && (p.failure != nil || word != saidExited):
+		// A signal that was sent proves no end.
 		return provider.Exit{Kind: why, Code: -1, Signal: sent, LeftRunning: -1}
 	case p.failure != nil, word != saidExited, !ok, !p.result.exited, p.result.code != 0:
 		return lost
@@ -161,10 +164,10 @@ func (p *process) because(why provider.ExitKind, signal string) {
 	p.sent = signal
 }
 
-func (p *process) reason() (provider.ExitKind, string) {
+func (p *process) reason() (why provider.ExitKind, sent string, dead bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.why, p.sent
+	return p.why, p.sent, p.dead
 }
 
 // Stdin implements provider.Process.
@@ -231,6 +234,9 @@ func (p *process) Kill(ctx context.Context, grace time.Duration) error {
 	if err := p.sb.killAll(ctx, p.run.tag, grace); err != nil {
 		return err
 	}
+	p.mu.Lock()
+	p.dead = true
+	p.mu.Unlock()
 	// Nothing is left to wait for, whatever the request thinks.
 	select {
 	case <-p.ended:

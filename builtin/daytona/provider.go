@@ -20,6 +20,7 @@ type Provider struct {
 
 	mu    sync.Mutex
 	known map[string]map[string]string // labels of sandboxes made or opened here, by id
+	fresh map[string]time.Time         // made here at that time, and not seen yet
 }
 
 // New returns a Provider, or an InvalidArgument error that says which setting is
@@ -56,7 +57,7 @@ func New(opts Options) (*Provider, error) {
 }
 
 func newProvider(s service, opts Options, endpoint string) *Provider {
-	p := &Provider{s: s, opts: opts, endpoint: endpoint, known: map[string]map[string]string{}}
+	p := &Provider{s: s, opts: opts, endpoint: endpoint, known: map[string]map[string]string{}, fresh: map[string]time.Time{}}
 	p.sessions.taken = map[string]chan struct{}{}
 	p.describe = description()
 	return p
@@ -152,6 +153,47 @@ func (p *Provider) forget(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.known, id)
+	delete(p.fresh, id)
+}
+
+// born notes that the service made a sandbox, which it may not find for a while.
+func (p *Provider) born(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fresh[id] = time.Now()
+}
+
+// seen notes that the service knows a sandbox.
+func (p *Provider) seen(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.fresh, id)
+}
+
+// unborn reports whether the service may not find a sandbox that it made.
+func (p *Provider) unborn(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, ok := p.fresh[id]
+	if ok && time.Since(at) > visibleAfter {
+		delete(p.fresh, id)
+		ok = false
+	}
+	return ok
+}
+
+// look asks for a sandbox by its id, and does not believe that a new one is gone
+// before it was seen.
+func (p *Provider) look(ctx context.Context, id string) (sandboxInfo, error) {
+	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 500*time.Millisecond) {
+		sb, err := p.s.GetSandbox(ctx, id)
+		if err == nil {
+			p.seen(id)
+		}
+		if !isGone(err) || !p.unborn(id) || !sleep(ctx, pause) {
+			return sb, err
+		}
+	}
 }
 
 // locks holds a lock per name, taken with a context.
@@ -190,5 +232,6 @@ func isGone(err error) bool {
 	if errors.As(err, &f) {
 		return f.Code == provider.NotFound
 	}
-	return statusOf(err) == 404
+	var e *callError
+	return errors.As(err, &e) && e.status == 404 && !e.stray
 }

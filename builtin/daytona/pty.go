@@ -36,6 +36,8 @@ const maxFrame = 1 << 20
 // lost. The form with one request for both would put the environment into a
 // header, which is logged.
 func (b *box) ConnectPTY(ctx context.Context, id string) (ptyConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.c.timeout)
+	defer cancel()
 	h := http.Header{}
 	b.c.authorize(h)
 	ws, p, err := websocket.Dial(ctx, b.base+"/process/pty/"+url.PathEscape(id)+"/connect", &websocket.DialOptions{HTTPClient: b.c.http, HTTPHeader: h})

@@ -39,7 +39,7 @@ type toolbox interface {
 	Execute(ctx context.Context, req executeRequest) (executeResult, error)
 	// Upload writes a file, and fails when the service says that it wrote less.
 	Upload(ctx context.Context, path string, data []byte) error
-	// Download reads a file from an offset.
+	// Download reads a file from an offset; negative: all of it, in one piece.
 	Download(ctx context.Context, path string, offset int64) (*download, error)
 	CreatePTY(ctx context.Context, id, dir string, cols, rows uint16) error
 	ConnectPTY(ctx context.Context, id string) (ptyConn, error)

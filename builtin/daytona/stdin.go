@@ -6,7 +6,10 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/sbxhost/sbxhost/provider"
 )
 
 // input is a running command's standard input: a pipe in the sandbox, which
@@ -15,7 +18,7 @@ type input struct {
 	p      *process
 	mu     sync.Mutex // one script at a time
 	n      int
-	closed bool
+	closed atomic.Bool
 }
 
 func newInput(p *process) *input { return &input{p: p} }
@@ -33,7 +36,7 @@ func (in *input) Write(b []byte) (int, error) {
 	defer in.mu.Unlock()
 	n := 0
 	for n < len(b) {
-		if in.closed || in.p.over() {
+		if in.closed.Load() || in.p.over() {
 			return n, io.ErrClosedPipe
 		}
 		part := b[n:min(len(b), n+inputChunk)]
@@ -52,10 +55,28 @@ func (in *input) send(part []byte) error {
 	}
 	chunk := file(in.p.run.tag, fmt.Sprintf("i%d", in.n))
 	in.n++
-	if err := in.p.sb.box.Upload(in.p.ctx, chunk, part); err != nil {
-		return in.p.sb.explain(in.p.ctx, "stdin", in.p.sb.id, err, "unknown")
+	ctx, cancel := in.whileItRuns()
+	defer cancel()
+	if err := in.p.sb.box.Upload(ctx, chunk, part); err != nil {
+		if in.p.over() {
+			return io.ErrClosedPipe
+		}
+		return in.p.sb.explain(ctx, "stdin", in.p.sb.id, err, provider.AppliedUnknown)
 	}
 	return in.script(`cat ` + chunk + ` >` + pipe + `; rm -f ` + chunk)
+}
+
+// whileItRuns returns a context that ends with the command.
+func (in *input) whileItRuns() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(in.p.ctx)
+	go func() {
+		select {
+		case <-in.p.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // script runs a script that ends when the pipe has taken it, or with the command.
@@ -83,10 +104,9 @@ func (in *input) script(text string) error {
 func (in *input) Close() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.closed {
+	if in.closed.Swap(true) {
 		return nil
 	}
-	in.closed = true
 	if in.p.over() {
 		return nil
 	}
@@ -97,12 +117,8 @@ func (in *input) Close() error {
 	return nil
 }
 
-// end is called when the command has ended.
-func (in *input) end() {
-	in.mu.Lock()
-	in.closed = true
-	in.mu.Unlock()
-}
+// end is called when the command has ended. It waits for no Write.
+func (in *input) end() { in.closed.Store(true) }
 
 // printfFormat makes a format of printf that prints exactly b.
 func printfFormat(b []byte) string {

@@ -2,6 +2,7 @@ package daytona
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -21,7 +22,7 @@ const (
 
 // How long a transfer may stand still.
 const (
-	idleLimit = 30 * time.Second
+	idleLimit = 10 * time.Second
 	idleAfter = 1500 * time.Millisecond // when the command was lost or killed
 )
 
@@ -29,10 +30,16 @@ const (
 type tailing struct {
 	over chan struct{} // closed when the command has ended; the rest is set then
 
+	wait [2]*stall // of each stream
+
 	mu    sync.Mutex
 	whole bool   // all of the output must arrive
 	flags string // which streams have any; "" when it is not known
 	bad   bool
+}
+
+func newTailing(over chan struct{}) *tailing {
+	return &tailing{over: over, wait: [2]*stall{newStall(idleLimit), newStall(idleLimit)}}
 }
 
 // settle notes how the command ended, before over is closed.
@@ -43,12 +50,31 @@ func (t *tailing) settle(exit provider.Exit, res executeResult, run runner) {
 		t.whole = true
 		_, _, t.flags = run.said(res.output)
 	}
+	// A transfer that stands still does not hold up the end when there is nothing
+	// to come, or not all of it is needed.
+	for i, w := range t.wait {
+		switch {
+		case !t.whole:
+			w.shorten(idleAfter)
+		case t.flags != "" && !strings.Contains(t.flags, streamKinds[i].flag):
+			w.shorten(0)
+		}
+	}
 }
 
 func (t *tailing) ended() (whole bool, flags string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.whole, t.flags
+}
+
+func (t *tailing) isOver() bool {
+	select {
+	case <-t.over:
+		return true
+	default:
+		return false
+	}
 }
 
 func (t *tailing) breaks() {
@@ -61,6 +87,43 @@ func (t *tailing) broken() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.bad
+}
+
+// stall bounds how long a transfer stands still. It can be shortened meanwhile.
+type stall struct {
+	mu    sync.Mutex
+	limit time.Duration
+	timer *time.Timer // while something is waited for
+}
+
+func newStall(limit time.Duration) *stall { return &stall{limit: limit} }
+
+// begin waits from now on, and calls give when it was too long.
+func (p *stall) begin(give func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.timer = time.AfterFunc(p.limit, give)
+}
+
+func (p *stall) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+}
+
+func (p *stall) shorten(limit time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit = limit
+	if p.timer != nil {
+		p.timer.Reset(limit)
+	}
 }
 
 var streamKinds = [...]struct{ kind, flag string }{{"out", "o"}, {"err", "e"}}
@@ -80,10 +143,13 @@ func (p *process) tail(ctx context.Context, i int, to io.Writer, state *tailing)
 		}
 		t.Stop()
 		if final {
-			p.rest(ctx, name, streamKinds[i].flag, offset, to, state)
+			p.rest(ctx, name, streamKinds[i].flag, offset, to, state, state.wait[i])
 			return
 		}
-		n, _, _ := p.sb.pull(ctx, name, offset, to, idleLimit)
+		n, _, err := p.sb.pull(ctx, name, offset, to, state.wait[i], false)
+		if whole, _ := state.ended(); !whole && state.isOver() && errors.Is(err, context.Canceled) {
+			return // it stood still, and had its time
+		}
 		if offset += n; n > 0 {
 			pause = firstLook
 		} else {
@@ -93,19 +159,20 @@ func (p *process) tail(ctx context.Context, i int, to io.Writer, state *tailing)
 }
 
 // rest delivers what an ended command has written past the offset.
-func (p *process) rest(ctx context.Context, name, flag string, offset int64, to io.Writer, state *tailing) {
+func (p *process) rest(ctx context.Context, name, flag string, offset int64, to io.Writer, state *tailing, wait *stall) {
 	whole, flags := state.ended()
 	if !whole {
 		ctx, cancel := context.WithTimeout(ctx, 2*idleAfter)
 		defer cancel()
-		_, _, _ = p.sb.pull(ctx, name, offset, to, idleAfter)
+		_, _, _ = p.sb.pull(ctx, name, offset, to, wait, false)
 		return
 	}
 	if offset == 0 && flags != "" && !strings.Contains(flags, flag) {
 		return // nothing was written
 	}
+	stalls := 0
 	for range 6 {
-		n, total, err := p.sb.pull(ctx, name, offset, to, idleLimit)
+		n, total, err := p.sb.pull(ctx, name, offset, to, wait, true)
 		offset += n
 		if total < 0 && err == nil {
 			if total, err = p.sb.size(ctx, name); err != nil {
@@ -115,6 +182,11 @@ func (p *process) rest(ctx context.Context, name, flag string, offset int64, to 
 		if err == nil && offset >= total {
 			return
 		}
+		if errors.Is(err, context.Canceled) {
+			if stalls++; stalls == 2 {
+				break
+			}
+		}
 		if !sleep(ctx, 20*time.Millisecond) {
 			break
 		}
@@ -123,25 +195,30 @@ func (p *process) rest(ctx context.Context, name, flag string, offset int64, to 
 }
 
 // pull copies a file from an offset to its present end. total is its size, -1
-// when that is not known.
-func (sb *sandbox) pull(ctx context.Context, name string, offset int64, to io.Writer, idle time.Duration) (n, total int64, err error) {
+// when that is not known. filled: it has something in it, so that a range of it
+// can be asked for, whose answer has the size.
+func (sb *sandbox) pull(ctx context.Context, name string, offset int64, to io.Writer, wait *stall, filled bool) (n, total int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watch := time.AfterFunc(idle, cancel)
-	defer watch.Stop()
-	d, err := sb.box.Download(ctx, name, offset)
+	wait.begin(cancel)
+	defer wait.stop()
+	at := offset
+	if at == 0 && !filled {
+		at = -1
+	}
+	d, err := sb.box.Download(ctx, name, at)
 	switch {
 	case statusOf(err) == http.StatusRequestedRangeNotSatisfiable:
-		return 0, offset, nil
+		return 0, -1, nil // there is nothing at this offset
 	case err != nil:
 		return 0, -1, err
 	}
 	defer func() { _ = d.Close() }()
 	buf := make([]byte, 64<<10)
 	for {
-		watch.Reset(idle)
+		wait.begin(cancel)
 		m, err := d.Read(buf)
-		watch.Stop()
+		wait.stop() // whoever takes the output may take long
 		if m > 0 {
 			n += int64(m)
 			if to != nil {

@@ -99,25 +99,28 @@ func (b *box) Upload(ctx context.Context, path string, data []byte) error {
 	return err
 }
 
-// Download asks for a range, and bears a service that ignores it. The range
-// begins one byte early, so that there always is something to send: what the
-// service answers to an empty range is not specified.
+// Download asks for a range, and bears a service that ignores it: the answer to a
+// range says how large the file is, which a length does not when the answer was
+// cut short on its way. The range begins one byte early, so that there mostly is
+// something to send: what the service answers to an empty range is not specified.
 func (b *box) Download(ctx context.Context, path string, offset int64) (*download, error) {
 	h := http.Header{}
 	// Compressed by nobody: the lengths are those of the file.
 	h.Set("Accept-Encoding", "identity")
+	ranged := offset >= 0
+	offset = max(0, offset)
 	from := max(0, offset-1)
-	if offset > 0 {
+	if ranged {
 		h.Set("Range", "bytes="+strconv.FormatInt(from, 10)+"-")
 	}
 	p, err := b.c.do(ctx, request{method: http.MethodGet, url: b.base + "/files/download?path=" + url.QueryEscape(path), header: h, long: true, safe: true})
 	if err != nil {
 		return nil, err
 	}
-	d := &download{ReadCloser: p.Body, length: p.ContentLength, total: p.ContentLength}
+	d := &download{ReadCloser: p.Body, length: p.ContentLength, total: -1}
 	skip := offset
 	if p.StatusCode == http.StatusPartialContent {
-		d.total, skip = -1, offset-from
+		skip = offset - from
 		span, text, _ := strings.Cut(p.Header.Get("Content-Range"), "/")
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 			d.total = n

@@ -36,6 +36,7 @@ type terminal struct {
 	mu   sync.Mutex
 	why  provider.ExitKind
 	sent string
+	dead bool // Kill found nothing of it left
 }
 
 // startPatience bounds how long a terminal may take to begin its command.
@@ -129,7 +130,11 @@ func (t *terminal) begin(ctx context.Context) error {
 	if !t.run.old {
 		go func() { given <- t.give() }()
 	}
-	patience := time.NewTimer(startPatience)
+	limit := startPatience
+	if t.req.Timeout > 0 {
+		limit = min(limit, t.req.Timeout) // not begun at its deadline, it must not begin any more
+	}
+	patience := time.NewTimer(limit)
 	defer patience.Stop()
 	for {
 		select {
@@ -313,7 +318,7 @@ func (t *terminal) because(why provider.ExitKind, signal string) {
 // settle makes the exit of the connection's end.
 func (t *terminal) settle(err error, started bool) {
 	t.mu.Lock()
-	why, sent := t.why, t.sent
+	why, sent, dead := t.why, t.sent, t.dead
 	t.mu.Unlock()
 	t.exit = provider.Exit{Kind: provider.ExitLost, Code: -1, Merged: true, LeftRunning: -1}
 	var end *ptyEnd
@@ -330,7 +335,7 @@ func (t *terminal) settle(err error, started bool) {
 		t.exit.Kind, t.exit.Signal = why, signalOf(*end.Code)
 	case known && *end.Code >= 0 && *end.Code <= 255:
 		t.exit.Kind, t.exit.Code = provider.ExitExited, *end.Code
-	case why == provider.ExitKilled:
+	case why == provider.ExitKilled && dead: // a signal that was sent proves no end
 		t.exit.Kind, t.exit.Signal = why, sent
 	}
 	if t.beat != nil {
@@ -434,6 +439,9 @@ func (t *terminal) Kill(ctx context.Context, grace time.Duration) error {
 	if err := t.sb.killAll(ctx, t.run.tag, grace); err != nil {
 		return err
 	}
+	t.mu.Lock()
+	t.dead = true
+	t.mu.Unlock()
 	_ = t.sb.box.DeletePTY(ctx, t.run.tag) // what cleared its environment loses its terminal
 	select {
 	case <-t.done:
