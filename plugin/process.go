@@ -73,6 +73,9 @@ func (h *sandboxHandle) Exec(ctx context.Context, q provider.ExecRequest) (provi
 	if err := h.p.canDo(op, q); err != nil {
 		return nil, err
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, h.p.failed(op, err, provider.AppliedNo)
+	}
 	if q.KillLeftovers {
 		// Harmless to miss where each exec is the vendor's own process tree; the
 		// description says that execs are not isolated.
