@@ -324,6 +324,9 @@ func TestLookAlikesAreLeftAlone(t *testing.T) {
 			assert.Empty(t, r.Destroyed)
 			_, err = h.Create(ctx, host.CreateRequest{Provider: "fake", Manifest: ordinary()})
 			require.NoError(t, err)
+			for _, c := range l.fake.Calls() {
+				assert.NotEqual(t, alike.ID, c.Ref, "it was touched: %s", c.Method)
+			}
 			_, err = l.fake.Open(ctx, alike)
 			require.NoError(t, err, "it was touched")
 			require.NoError(t, h.Close(ctx))

@@ -274,8 +274,10 @@ func (r *reconciliation) missing(ctx context.Context, rec ledger.Record) bool {
 	return true
 }
 
-// unproven names what carries our label and no record.
+// unproven names what carries our label and no record. It is only listed, never
+// opened: to open is to touch.
 func (r *reconciliation) unproven(ctx context.Context) {
+	var found []provider.Resource
 	for attempt, resources := range r.listed {
 		r.h.mu.RLock()
 		ours := r.h.inUseLocked(resources[0].Labels[provider.LabelSession], attempt)
@@ -291,10 +293,17 @@ func (r *reconciliation) unproven(ctx context.Context) {
 			if proven(x, rec) || ours && x.Labels[provider.LabelEpoch] == r.h.epoch {
 				continue
 			}
-			// It may have been closed since it was listed.
-			if _, err := r.reg.provider.Open(ctx, x.Ref); codeOf(err) != provider.NotFound {
-				r.note(&r.report.Unproven, x.Ref.ID)
-			}
+			found = append(found, x)
+		}
+	}
+	if len(found) == 0 {
+		return
+	}
+	// It may have been closed since it was listed; its record went after it.
+	now, err := r.reg.provider.List(ctx, provider.Query{Owner: r.h.id})
+	for _, x := range found {
+		if err != nil || slices.ContainsFunc(now, func(n provider.Resource) bool { return n.Ref.ID == x.Ref.ID }) {
+			r.note(&r.report.Unproven, x.Ref.ID)
 		}
 	}
 }

@@ -179,9 +179,17 @@ func TestAnyMoment(t *testing.T) {
 		require.NoError(t, err)
 	}
 	seed := uint64(time.Now().UnixNano())
-	for _, name := range []string{"disk", "shared", "local"} {
+	names := []string{"disk", "shared", "local"}
+	if os.Getenv(timeVariable) != "" {
+		names = append(names, "docker") // its lives are long
+	}
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			tg := targets[name]
+			if tg.need != nil {
+				tg.need(t)
+			}
 			r := rand.New(rand.NewPCG(seed, 2))
 			t.Log("seed", seed)
 			lives := 0
@@ -189,11 +197,14 @@ func TestAnyMoment(t *testing.T) {
 				dir := t.TempDir()
 				for range 1 + r.IntN(3) {
 					cmd, wait := start(t, name, dir, fmt.Sprint(seedVariable, "=", r.Uint64()))
-					time.Sleep(time.Duration(20+r.IntN(400)) * time.Millisecond) // not to wait for anything
+					time.Sleep(20*time.Millisecond + time.Duration(r.Int64N(int64(tg.moment)))) // not to wait for anything
 					_ = cmd.Process.Kill()
 					out, err := wait()
 					require.True(t, killed(err), "it ended by itself: %v: %s", err, out)
 					lives++
+				}
+				if tg.quiet != nil {
+					tg.quiet(t, dir)
 				}
 				if exists(ledgerPath(dir)) && exists(journalPath(dir)) {
 					checkAfter(t, name, dir, readJournal(t, dir))

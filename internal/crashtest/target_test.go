@@ -24,16 +24,20 @@ type target struct {
 	reveal func(file string) host.ExecRequest
 	// every is how many steps lie between two deaths in an ordinary run.
 	every int
+	// moment is the longest time that a process lives which is killed at any
+	// moment. quiet, which may be nil, waits until what it asked for is done.
+	moment time.Duration
+	quiet  func(t *testing.T, dir string)
 	// need skips or fails the test where there is no such provider; may be nil.
 	need func(t *testing.T)
 }
 
 // targets by name. Another provider is one more entry.
 var targets = map[string]target{
-	"disk":   {open: openDisk(false), write: diskWrite, reveal: diskReveal, every: 1},
-	"shared": {open: openDisk(true), write: diskWrite, reveal: diskReveal, every: 1},
-	"local":  {open: openLocal, write: shellWrite, reveal: shellReveal, every: 4},
-	"docker": {open: openDocker, write: shellWrite, reveal: shellReveal, every: 80, need: needEngine},
+	"disk":   {open: openDisk(false), write: diskWrite, reveal: diskReveal, every: 1, moment: 400 * time.Millisecond},
+	"shared": {open: openDisk(true), write: diskWrite, reveal: diskReveal, every: 1, moment: 400 * time.Millisecond},
+	"local":  {open: openLocal, write: shellWrite, reveal: shellReveal, every: 4, moment: 400 * time.Millisecond},
+	"docker": {open: openDocker, write: shellWrite, reveal: shellReveal, every: 80, moment: 6 * time.Second, quiet: engineQuiet, need: needEngine},
 }
 
 func openDisk(shared bool) func(string, func(string)) (provider.Provider, error) {
