@@ -310,6 +310,9 @@ func (z *zeros) Read(p []byte) (int, error) {
 // runs in the same process, so only what grows with the size would be seen: it
 // streams too.
 func TestLargeStreamsTakeLittleMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("moves hundreds of megabytes; not with -short")
+	}
 	t.Parallel()
 	const size = 100 << 20
 	srv := daytonatest.New(t, daytonatest.Options{})

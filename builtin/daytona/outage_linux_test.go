@@ -88,7 +88,7 @@ func TestOnlyTheServiceSaysThatASandboxIsGone(t *testing.T) {
 	t.Parallel()
 	srv := daytonatest.New(t, daytonatest.Options{})
 	at := &between{}
-	p := newProvider(t, srv, quick, func(o *daytona.Options) { o.Transport = at })
+	p := newProvider(t, srv, func(o *daytona.Options) { o.Transport = at })
 	sb := create(t, p)
 	for name, answer := range notOfTheService {
 		at.set(func(r *http.Request, _ []byte) *http.Response {

@@ -67,7 +67,7 @@ func (r *records) addTo(t *testing.T, c *leaktest.Corpus) (disclosures int) {
 func TestKeyIsInNoRecord(t *testing.T) {
 	t.Parallel()
 	rec, at, c := newRecords(), &between{}, &leaktest.Corpus{}
-	w := worldWith(t, host.Options{Logger: rec.logger, Tracer: rec.tracer.Tracer("t"), Sinks: []host.Sink{rec.sink}}, quick,
+	w := worldWith(t, host.Options{Logger: rec.logger, Tracer: rec.tracer.Tracer("t"), Sinks: []host.Sink{rec.sink}},
 		func(o *daytona.Options) { o.Transport = at })
 	key := w.srv.Key()
 	failed := func(what string, err error) {
