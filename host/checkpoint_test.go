@@ -10,7 +10,9 @@ import (
 
 	"github.com/sbxhost/sbxhost/host"
 	"github.com/sbxhost/sbxhost/ledger"
+	"github.com/sbxhost/sbxhost/manifest"
 	"github.com/sbxhost/sbxhost/provider"
+	"github.com/sbxhost/sbxhost/provider/fake"
 )
 
 // early checkpoints refs during Create, then does what the test says.
@@ -77,4 +79,33 @@ func TestCheckpointedRefSurvivesFailure(t *testing.T) {
 	require.Len(t, recs, 1)
 	assert.Equal(t, "sb-1", recs[0].Ref.ID)
 	assert.Equal(t, ledger.Retiring, recs[0].Phase)
+}
+
+// TestRefIsDurableBeforeFiles: a provider that has no checkpoints returns a ref
+// only when its create is over; it is in the ledger before anything is put into
+// the sandbox, which may take its time.
+func TestRefIsDurableBeforeFiles(t *testing.T) {
+	t.Parallel()
+	led := newLedger()
+	e := newEnv(t, granted, func(s *setup) { s.host.ID, s.host.Ledger = "owner", led })
+	require.NoError(t, e.RegisterTrusted("plain", uncheckpointed{e.fake}))
+	var during []ledger.Record
+	e.fake.SetHooks(beforeFirst(fake.MethodWrite, func() {
+		during, _ = led.List(context.Background(), "owner") //nolint:errcheck // an empty result fails below
+	}))
+	m := ordinary()
+	m.Files = map[string]manifest.File{"made": {Content: []byte("made")}}
+	s, err := e.Create(t.Context(), host.CreateRequest{Provider: "plain", Manifest: m})
+	require.NoError(t, err)
+	require.Len(t, during, 1)
+	assert.Equal(t, ledger.Intent, during[0].Phase)
+	assert.Equal(t, s.Info().Sandbox, during[0].Ref.ID)
+}
+
+// uncheckpointed never calls CreateRequest.Checkpoint.
+type uncheckpointed struct{ provider.Provider }
+
+func (p uncheckpointed) Create(ctx context.Context, q provider.CreateRequest) (provider.Sandbox, error) {
+	q.Checkpoint = nil
+	return p.Provider.Create(ctx, q)
 }
