@@ -33,15 +33,15 @@ type weather struct {
 }
 
 var weathers = map[string]weather{
-	"slow": {daytonatest.ReleaseMeasured, []daytonatest.Fault{
-		{Kind: daytonatest.UnknownFields}, {Kind: daytonatest.TinyPages}, {Kind: daytonatest.Slow, Delay: 30 * time.Millisecond},
-	}},
-	"busy": {daytonatest.ReleaseCurrent, append([]daytonatest.Fault{{Kind: daytonatest.UnfilteredList}, {Kind: daytonatest.InvisibleCreate, Delay: 300 * time.Millisecond}},
+	"slow": {daytonatest.ReleaseMeasured, append([]daytonatest.Fault{
+		{Kind: daytonatest.UnknownFields}, {Kind: daytonatest.TinyPages}, {Kind: daytonatest.Slow, Delay: 15 * time.Millisecond},
+		// The toolbox has no rate limits; each refusal costs a second.
+	}, again(8, 9, daytonatest.Fault{Kind: daytonatest.RateLimited, Times: 1, On: []daytonatest.Op{
+		daytonatest.OpCreate, daytonatest.OpGet, daytonatest.OpList, daytonatest.OpDelete, daytonatest.OpStart, daytonatest.OpStop, daytonatest.OpSignedPreview}})...)},
+	"busy": {daytonatest.ReleaseCurrent, append([]daytonatest.Fault{
+		{Kind: daytonatest.UnfilteredList}, {Kind: daytonatest.InvisibleCreate, Delay: 300 * time.Millisecond},
 		// Now and then a change of state is refused twice.
-		again(12, 5, daytonatest.Fault{Kind: daytonatest.Conflict, Times: 2, On: []daytonatest.Op{daytonatest.OpStart, daytonatest.OpStop, daytonatest.OpDelete}})...)},
-	// The toolbox has no rate limits; each refusal costs a second.
-	"limited": {daytonatest.ReleaseMeasured, again(8, 9, daytonatest.Fault{Kind: daytonatest.RateLimited, Times: 1, On: []daytonatest.Op{
-		daytonatest.OpCreate, daytonatest.OpGet, daytonatest.OpList, daytonatest.OpDelete, daytonatest.OpStart, daytonatest.OpStop, daytonatest.OpSignedPreview}})},
+	}, again(12, 5, daytonatest.Fault{Kind: daytonatest.Conflict, Times: 2, On: []daytonatest.Op{daytonatest.OpStart, daytonatest.OpStop, daytonatest.OpDelete}})...)},
 }
 
 // again is a fault that happens n times, each after so many requests more.
