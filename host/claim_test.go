@@ -392,3 +392,85 @@ func TestLifetimeEndsDuringAResume(t *testing.T) {
 		require.NoError(t, h.Close(ctx))
 	})
 }
+
+// What a resume and a detach change of a session is in the ledger for the next
+// process: how long it may idle, and since when.
+func TestLifetimeInTheLedger(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		l := newLives(fake.Options{})
+		h := l.next(t)
+		m := ordinary()
+		s, err := h.Create(ctx, host.CreateRequest{Provider: "fake", Manifest: m})
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		state, err := s.Detach(ctx)
+		require.NoError(t, err)
+		assert.True(t, l.records(t)[0].UpdatedAt.Equal(time.Now()), "it was used until now")
+		m.Lifetime.Idle = 20 * time.Minute
+		_, err = h.Resume(ctx, host.ResumeRequest{State: state, Manifest: &m})
+		require.NoError(t, err)
+		assert.Equal(t, m.Lifetime.Idle, l.records(t)[0].Idle)
+		require.NoError(t, h.Close(ctx))
+	})
+}
+
+// A create that left nothing leaves no record: nothing may still come of it.
+func TestNothingIsLeftOfAFailedCreate(t *testing.T) {
+	t.Parallel()
+	for name, rule := range map[string]fault.Rule{
+		"nothing was done":            {Method: fault.Create, Kind: fault.Fail},
+		"what was done was destroyed": {Method: fault.Create, Kind: fault.Drop, Code: provider.PermissionDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLives(fake.Options{})
+			h := l.next(t)
+			l.faults.Set(rule)
+			_, err := h.Create(t.Context(), host.CreateRequest{Provider: "fake", Manifest: ordinary()})
+			require.Error(t, err)
+			assert.Empty(t, l.ids(t))
+			assert.Empty(t, l.records(t))
+			require.NoError(t, h.Close(t.Context()))
+		})
+	}
+}
+
+// deafOnce is a ledger that does not take the first record of a phase.
+type deafOnce struct {
+	ledger.Ledger
+	phase ledger.Phase
+	first atomic.Bool
+}
+
+func (d *deafOnce) Put(ctx context.Context, r ledger.Record) error {
+	if r.Phase == d.phase && d.first.CompareAndSwap(false, true) {
+		return provider.Errorf(provider.Unavailable, "ledger", "the disk is full")
+	}
+	return d.Ledger.Put(ctx, r)
+}
+
+// A previous sandbox that cannot be seen is not retired, and written down as one
+// that is to go, also when the first attempt to write that failed.
+func TestRetirementIsWrittenDown(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	l := newLives(fake.Options{})
+	m := protected()
+	s, state := l.detached(t, m)
+	h, err := host.New(host.Options{ID: "owner", Ledger: &deafOnce{Ledger: l.led, phase: ledger.Retiring}, Grants: tokenGrant(),
+		Source: newSource(map[string]string{"HOST_TOKEN": tokenCanary})})
+	require.NoError(t, err)
+	require.NoError(t, h.RegisterTrusted("fake", hides{l.fake, s.Info().Sandbox}))
+	_, err = h.Resume(ctx, host.ResumeRequest{State: state, Provider: "fake", Manifest: &m, DiscardWorkspace: true})
+	require.ErrorAs(t, err, new(*host.RetirementError))
+	for _, rec := range l.records(t) {
+		if rec.Ref.ID == s.Info().Sandbox {
+			assert.Equal(t, ledger.Retiring, rec.Phase)
+			assert.Equal(t, string(provider.Unavailable), rec.LastError)
+		}
+	}
+	require.Len(t, l.records(t), 2)
+	require.NoError(t, h.Close(ctx))
+}
