@@ -238,9 +238,14 @@ func TestNetworkGoesWithTheLastSandbox(t *testing.T) {
 	t.Run("the create fails while it is being made", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
-		refused, made := make(chan struct{}), make(chan struct{})
-		w.engine.failBefore("ImageInspect", func(string) error { close(refused); return w.echo() })
-		w.engine.failBefore("NetworkCreate", func(string) error { <-refused; time.Sleep(200 * time.Millisecond); return nil })
+		asked, refused, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		w.engine.failBefore("ImageInspect", func(string) error { <-asked; close(refused); return w.echo() })
+		w.engine.failBefore("NetworkCreate", func(string) error {
+			close(asked)
+			<-refused
+			time.Sleep(200 * time.Millisecond) // the engine is slow
+			return nil
+		})
 		w.engine.failAfter("NetworkCreate", func(string) error { close(made); return nil })
 		_, err := w.p.Create(t.Context(), onNetwork(w))
 		assert.ErrorContains(t, err, "cannot do it")
