@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -289,13 +290,12 @@ func TestMarkerWithoutContentIsNoProof(t *testing.T) {
 	srv := daytonatest.New(t, daytonatest.Options{})
 	at := &between{}
 	sb := create(t, newProvider(t, srv, func(o *daytona.Options) { o.Transport = at }))
-	begun := false
+	var begun atomic.Bool
 	at.set(func(r *http.Request, body []byte) *http.Response {
 		tag := ownTag.FindSubmatch(body)
-		if begun || tag == nil || !bytes.Contains(body, []byte("echo about to begin")) {
+		if tag == nil || !bytes.Contains(body, []byte("echo about to begin")) || begun.Swap(true) {
 			return nil
 		}
-		begun = true
 		q, err := http.NewRequestWithContext(r.Context(), r.Method, r.URL.String(), strings.NewReader(`{"command":": >/tmp/.sbxhost/`+string(tag[1])+`.run"}`))
 		if err == nil {
 			q.Header = r.Header.Clone()
@@ -310,7 +310,7 @@ func TestMarkerWithoutContentIsNoProof(t *testing.T) {
 	_, err := sb.Exec(t.Context(), script("echo about to begin"))
 	require.ErrorIs(t, err, provider.ErrLost)
 	assert.Equal(t, provider.AppliedUnknown, provider.AppliedOf(err))
-	assert.True(t, begun)
+	assert.True(t, begun.Load())
 }
 
 func TestTerminalThatDoesNotConnect(t *testing.T) {
