@@ -397,25 +397,39 @@ func volumeChecks() []check {
 	return []check{{name: "volume/output", rule: "much output arrives completely, in bounded memory", limit: 10 * time.Minute, needs: []need{
 		probe("Commands.Spam", func(h *Harness) bool { return h.Commands.Spam != nil })}, run: func(t *T) {
 		sb := t.create()
-		w := &counter{}
-		runtime.GC()
-		w.base = liveHeap()
-		ctx, cancel := context.WithTimeout(t.ctx, 9*time.Minute)
-		defer cancel()
-		p, err := sb.Exec(ctx, t.exec(t.h.Commands.Spam(t.h.Volume), func(r *provider.ExecRequest) { r.Stdout = w }))
-		t.must(err, "Exec")
-		exit, err := p.Wait(ctx)
-		t.must(err, "Wait")
-		t.wantExit(outcome{Exit: exit}, "the writer", 0)
-		n, peak := w.totals()
-		if n != t.h.Volume {
-			t.Errorf("%d bytes arrived, %d were written", n, t.h.Volume)
-		}
-		const most = 64 << 20
-		if t.h.Volume > most && peak > most {
-			t.Errorf("the heap grew by %d MiB while %d MiB passed; output must not be kept", peak>>20, t.h.Volume>>20)
+		// The heap is the whole process's, in which other tests may run. A provider
+		// that keeps output does so each time.
+		for try := 1; ; try++ {
+			n, grew := t.spam(sb)
+			if n != t.h.Volume {
+				t.Errorf("%d bytes arrived, %d were written", n, t.h.Volume)
+			}
+			const most = 64 << 20
+			if t.h.Volume <= most || grew <= most {
+				return
+			}
+			if try == 3 {
+				t.Errorf("the heap grew by %d MiB while %d MiB passed, three times; output must not be kept", grew>>20, t.h.Volume>>20)
+				return
+			}
 		}
 	}}}
+}
+
+// spam lets a command write Volume bytes, and returns how many arrived and by how
+// much the live heap grew meanwhile.
+func (t *T) spam(sb provider.Sandbox) (arrived, grew int64) {
+	w := &counter{}
+	runtime.GC()
+	w.base = liveHeap()
+	ctx, cancel := context.WithTimeout(t.ctx, 9*time.Minute)
+	defer cancel()
+	p, err := sb.Exec(ctx, t.exec(t.h.Commands.Spam(t.h.Volume), func(r *provider.ExecRequest) { r.Stdout = w }))
+	t.must(err, "Exec")
+	exit, err := p.Wait(ctx)
+	t.must(err, "Wait")
+	t.wantExit(outcome{Exit: exit}, "the writer", 0)
+	return w.totals()
 }
 
 // counter counts output and watches what lives on the heap. It bears a provider
