@@ -308,12 +308,11 @@ func (z *zeros) Read(p []byte) (int, error) {
 
 // Files and archives of 100 MB pass with bounded memory. The service's part of it
 // runs in the same process, so only what grows with the size would be seen: it
-// streams too.
+// streams too. Not parallel: the heap is the whole process's.
 func TestLargeStreamsTakeLittleMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("moves hundreds of megabytes; not with -short")
 	}
-	t.Parallel()
 	const size = 100 << 20
 	srv := daytonatest.New(t, daytonatest.Options{})
 	p := newProvider(t, srv)
