@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -102,44 +103,49 @@ func TestResumeProtected(t *testing.T) {
 	}
 	t.Run("concurrent resumes make one replacement", func(t *testing.T) {
 		t.Parallel()
-		e := newEnv(t, granted)
-		s := e.create(t, protected())
-		state, err := s.Detach(t.Context())
-		require.NoError(t, err)
-		release := make(chan struct{})
-		e.fake.SetHooks(fake.Hooks{Before: func(_ context.Context, c fake.Call) error {
-			if c.Method == fake.MethodCreate {
-				<-release
+		synctest.Test(t, func(t *testing.T) {
+			e := newEnv(t, granted)
+			s := e.create(t, protected())
+			state, err := s.Detach(t.Context())
+			require.NoError(t, err)
+			release := make(chan struct{})
+			e.fake.SetHooks(fake.Hooks{Before: func(_ context.Context, c fake.Call) error {
+				if c.Method == fake.MethodCreate {
+					<-release
+				}
+				return nil
+			}})
+			type answer struct {
+				s   *host.Session
+				err error
 			}
-			return nil
-		}})
-		type answer struct {
-			s   *host.Session
-			err error
-		}
-		answers := make(chan answer, 10)
-		m := protected()
-		for range 10 {
-			go func() {
-				s, err := e.Resume(context.Background(), host.ResumeRequest{State: state, Provider: "fake", Manifest: &m})
-				answers <- answer{s, err}
-			}()
-		}
-		require.Eventually(t, func() bool { return e.fake.Count(fake.MethodCreate) == 2 }, 5e9, 1e6)
-		_, err = e.Resume(t.Context(), host.ResumeRequest{State: state, Provider: "fake", Manifest: &m, Grants: &grants.Set{}})
-		code(t, provider.Conflict, err)
-		close(release)
-		var first *host.Session
-		for range 10 {
-			a := <-answers
-			require.NoError(t, a.err)
-			if first == nil {
-				first = a.s
+			answers := make(chan answer, 10)
+			m := protected()
+			for range 10 {
+				go func() {
+					s, err := e.Resume(context.Background(), host.ResumeRequest{State: state, Provider: "fake", Manifest: &m})
+					answers <- answer{s, err}
+				}()
 			}
-			// One that came after the first had ended makes one of its own.
-			_ = first
-		}
-		assert.Len(t, e.left(t), 1)
+			synctest.Wait() // all of them are under way: one that came later would have an old state
+			assert.Equal(t, 2, e.fake.Count(fake.MethodCreate))
+			_, err = e.Resume(t.Context(), host.ResumeRequest{State: state, Provider: "fake", Manifest: &m, Grants: &grants.Set{}})
+			code(t, provider.Conflict, err)
+			close(release)
+			var first *host.Session
+			for range 10 {
+				a := <-answers
+				require.NoError(t, a.err)
+				if first == nil {
+					first = a.s
+				}
+				assert.Same(t, first, a.s)
+			}
+			assert.Equal(t, 2, e.fake.Count(fake.MethodCreate))
+			assert.Len(t, e.left(t), 1)
+			_, err = e.Resume(t.Context(), host.ResumeRequest{State: state, Provider: "fake", Manifest: &m})
+			code(t, provider.Conflict, err)
+		})
 	})
 	t.Run("a replacement that fails leaves the previous one as it was", func(t *testing.T) {
 		t.Parallel()
