@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,8 +83,9 @@ func TestClose(t *testing.T) {
 		e := newEnv(t)
 		s := e.create(t, ordinary())
 		inFlight, release := make(chan struct{}), make(chan struct{})
+		var first atomic.Bool
 		e.fake.SetHooks(fake.Hooks{After: func(_ context.Context, c fake.Call, _ error) error {
-			if c.Method == fake.MethodExec {
+			if c.Method == fake.MethodExec && first.CompareAndSwap(false, true) {
 				close(inFlight)
 				<-release
 			}

@@ -207,7 +207,7 @@ type deadlineReader struct {
 	inner io.ReadCloser
 	ctx   context.Context
 	buf   []byte
-	lost  bool // a read never came back; nothing may touch buf again
+	lost  <-chan readAnswer // of a read that has not come back; nothing may touch buf again
 }
 
 type readAnswer struct {
@@ -216,7 +216,7 @@ type readAnswer struct {
 }
 
 func (r *deadlineReader) Read(p []byte) (int, error) {
-	if r.lost || r.ctx.Err() != nil {
+	if r.lost != nil || r.ctx.Err() != nil {
 		return 0, errNotRead(r.ctx)
 	}
 	const most = 64 << 10
@@ -240,7 +240,7 @@ func (r *deadlineReader) Read(p []byte) (int, error) {
 		}
 		return copy(p, buf[:a.n]), a.err
 	case <-r.ctx.Done():
-		r.lost = true
+		r.lost = answers
 		return 0, errNotRead(r.ctx)
 	}
 }
@@ -250,14 +250,26 @@ func errNotRead(ctx context.Context) error {
 }
 
 func (r *deadlineReader) Close() error {
-	return boundedErr(context.WithoutCancel(r.ctx), closeLimit, "close", func(context.Context) error { return r.inner.Close() })
+	return boundedErr(context.WithoutCancel(r.ctx), closeLimit, "close", func(context.Context) error {
+		if r.lost != nil { // a reader need not bear to be closed while it is read
+			patience := time.NewTimer(answerGrace)
+			defer patience.Stop()
+			select {
+			case <-r.lost:
+			case <-patience.C:
+			}
+		}
+		return r.inner.Close()
+	})
 }
 
 // closeLimit is how long letting go of a file may take.
 const closeLimit = 10 * time.Second
 
 func (f deadlineFS) Write(ctx context.Context, path string, content io.Reader, opts provider.WriteOptions) error {
-	return boundedErr(ctx, 0, "write", func(ctx context.Context) error { return f.of.Files().Write(ctx, path, content, opts) })
+	in := &inlet{r: content}
+	defer in.leave() // it is the caller's again
+	return boundedErr(ctx, 0, "write", func(ctx context.Context) error { return f.of.Files().Write(ctx, path, in, opts) })
 }
 
 func (f deadlineFS) List(ctx context.Context, path string) ([]provider.FileInfo, error) {

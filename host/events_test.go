@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/sbxhost/sbxhost/host"
+	"github.com/sbxhost/sbxhost/manifest"
 	"github.com/sbxhost/sbxhost/provider"
 	"github.com/sbxhost/sbxhost/provider/fake"
 )
@@ -200,7 +201,7 @@ func TestSinks(t *testing.T) {
 		defer srv.Close()
 		client := srv.Client()
 		defer client.CloseIdleConnections()
-		sink, err := host.HTTPPost(srv.URL, host.HTTPPostOptions{Client: client, Batch: 2, Header: http.Header{"Authorization": {"Bearer x"}}})
+		sink, err := host.HTTPPost(srv.URL, host.HTTPPostOptions{Client: client, Batch: 2, Interval: time.Hour, Header: http.Header{"Authorization": {"Bearer x"}}})
 		require.NoError(t, err)
 		e := newEnv(t, func(s *setup) { s.host.Sinks = []host.Sink{sink} })
 		s := e.create(t, ordinary())
@@ -245,4 +246,47 @@ func TestSpans(t *testing.T) {
 	assert.Contains(t, text, "sbxhost.path=[redacted:TOKEN]")
 	assert.NotContains(t, text, "printenv", "arguments are no attributes")
 	t.Run("S4 nothing of a value", func(t *testing.T) { noCanary(t, text) })
+}
+
+// What goes in and comes out, secret or not, is in no event, log record or span: they
+// are made of names, ids, codes and counts.
+func TestRecordsHoldNoContent(t *testing.T) {
+	t.Parallel()
+	spans := tracetest.NewSpanRecorder()
+	var log bytes.Buffer // of one goroutine, which ends with the host
+	e := newEnv(t, granted, func(s *setup) {
+		s.host.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
+		s.host.Logger = slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	m := with(protected(), "LITERAL", manifest.Entry{Literal: "plain-literal"})
+	m.Files = map[string]manifest.File{"f": {Content: []byte("plain-manifest-file")}}
+	s := e.create(t, m)
+	r, err := s.Exec(t.Context(), host.ExecRequest{Shell: "echo plain-argument; cat; exit 3", ID: "named",
+		Env: map[string]string{"OWN": "plain-own-env"}, Stdin: strings.NewReader("plain-input")})
+	require.NoError(t, err)
+	require.Contains(t, string(r.Stdout), "plain-argument", "the control: it ran")
+	_, err = s.Exec(t.Context(), host.ExecRequest{Args: []string{"plain-missing-command"}})
+	require.Error(t, err)
+	require.NoError(t, s.WriteFile(t.Context(), "out", []byte("plain-written"), host.WriteOptions{}))
+	d, err := s.ReadFile(t.Context(), "out")
+	require.NoError(t, err)
+	require.Equal(t, "plain-written", string(d.Data))
+	require.NoError(t, s.Close(t.Context()))
+	require.NoError(t, e.Close(t.Context())) // every record is out
+
+	seen := log.String()
+	for _, r := range e.events.all() {
+		doc, err := json.Marshal(r)
+		require.NoError(t, err)
+		seen += string(doc)
+	}
+	for _, sp := range spans.Ended() {
+		assert.Empty(t, sp.Events(), "what an event of a span holds is not looked at")
+		seen += sp.Name() + sp.Status().Description
+		for _, a := range sp.Attributes() {
+			seen += string(a.Key) + "=" + a.Value.String() + " "
+		}
+	}
+	require.Contains(t, seen, "named", "the control: what is allowed is there")
+	assert.NotContains(t, seen, "plain-")
 }

@@ -38,7 +38,9 @@ type ExecRequest struct {
 	// command leaves running is stopped when it ends; unless
 	// CreateRequest.SharedTrust is set.
 	Secrets grants.Activation
-	// Stdin is copied to the command. nil: the command reads end of file.
+	// Stdin is copied to the command. nil: the command reads end of file. When
+	// reading it fails the command is stopped: Killed, with a Notice. Where the
+	// provider takes the whole input beforehand, it is not started.
 	Stdin io.Reader
 	// LiveStdin gives the command an input that Process.Stdin writes. Only with
 	// Start, and not together with Stdin.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -53,6 +54,27 @@ func TestExec(t *testing.T) {
 		r, err = s.Exec(t.Context(), host.ExecRequest{Args: []string{"cat"}, Stdin: strings.NewReader("given")})
 		require.NoError(t, err)
 		assert.Equal(t, "given", string(r.Stdout))
+	})
+	t.Run("stdin that breaks is not taken for the whole", func(t *testing.T) {
+		t.Parallel()
+		s := newEnv(t).create(t, ordinary())
+		broken := func() io.Reader {
+			return io.MultiReader(strings.NewReader("half\n"), iotest.ErrReader(errors.New("connection reset")))
+		}
+		r, err := s.Exec(t.Context(), host.ExecRequest{Args: []string{"cat"}, Stdin: broken()})
+		require.NoError(t, err)
+		assert.Equal(t, host.Killed, r.Status)
+		assert.True(t, r.DeathConfirmed)
+		assert.Contains(t, r.Notice, "input could not be read to its end")
+		// It is no concern of a command that has ended.
+		release := make(chan struct{})
+		p, err := s.Start(t.Context(), host.ExecRequest{Args: []string{"true"}, Stdin: io.MultiReader(waiting(release), broken())})
+		require.NoError(t, err)
+		r, err = p.Wait(t.Context())
+		require.NoError(t, err)
+		close(release)
+		assert.Equal(t, host.Exited, r.Status)
+		assert.Empty(t, r.Notice)
 	})
 	t.Run("stdin is given upfront where the provider wants it so", func(t *testing.T) {
 		t.Parallel()
@@ -683,3 +705,8 @@ func TestHostEnvironmentIsNotInherited(t *testing.T) {
 	}
 	require.Equal(t, tokenCanary, os.Getenv("SBXHOST_TEST_PLATFORM_KEY"))
 }
+
+// waiting is a reader that ends when the channel is closed.
+type waiting chan struct{}
+
+func (w waiting) Read([]byte) (int, error) { <-w; return 0, io.EOF }

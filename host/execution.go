@@ -3,8 +3,10 @@ package host
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sbxhost/sbxhost/provider"
@@ -28,6 +30,7 @@ const (
 	stopKilled   // by Process.Kill
 	stopCanceled // the caller of Exec gave up
 	stopEnded    // the session ended
+	stopInput    // its input broke off
 )
 
 // execution is one command, from its request to its end.
@@ -94,30 +97,74 @@ func newExecution(s *Session, req ExecRequest, preq provider.ExecRequest, stream
 // gate is what a provider writes to. Once shut nothing passes, whatever a
 // provider that hangs does later.
 type gate struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // held by a write
 	w    io.Writer
-	shut bool
+	shut atomic.Bool
 }
 
 func (g *gate) Write(p []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.shut {
+	if g.shut.Load() {
 		return 0, io.ErrClosedPipe
 	}
 	return g.w.Write(p)
 }
 
-// close shuts the gate. stuck is called when a write does not come back in time.
+// close shuts the gate and waits for a write that is under way. stuck is called
+// when it does not come back in time.
 func (g *gate) close(stuck func()) {
+	g.shut.Store(true)
 	timer := time.AfterFunc(gatePatience, stuck)
 	defer timer.Stop()
 	g.mu.Lock()
-	g.shut = true
-	g.mu.Unlock()
+	g.mu.Unlock() //nolint:staticcheck // SA2001: the wait is the point
 }
 
-// gatePatience is how long a write may go on after the command's end.
+// leave is close for a writer that the caller may have blocked himself: after a
+// while that one write is his own concern.
+func (g *gate) leave() { leave(&g.shut, &g.mu) }
+
+func leave(shut *atomic.Bool, busy *sync.Mutex) {
+	shut.Store(true)
+	if busy.TryLock() {
+		busy.Unlock()
+		return
+	}
+	idle := make(chan struct{})
+	go func() {
+		busy.Lock()
+		busy.Unlock() //nolint:staticcheck // SA2001: the wait is the point
+		close(idle)
+	}()
+	patience := time.NewTimer(gatePatience)
+	defer patience.Stop()
+	select {
+	case <-idle:
+	case <-patience.C:
+	}
+}
+
+// inlet is what a provider reads from: a gate in the other direction.
+type inlet struct {
+	mu   sync.Mutex // held by a read
+	r    io.Reader
+	shut atomic.Bool
+}
+
+func (i *inlet) Read(p []byte) (int, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.shut.Load() {
+		return 0, io.ErrClosedPipe
+	}
+	return i.r.Read(p)
+}
+
+func (i *inlet) leave() { leave(&i.shut, &i.mu) }
+
+// gatePatience is how long a write may go on after the command's end, or the
+// operation's.
 const gatePatience = time.Second
 
 // awaitStart waits until another caller's start of this command has been
@@ -185,10 +232,27 @@ func (e *execution) connect() {
 	case e.input != nil:
 		go func() {
 			// A command that does not read to the end is no error of ours.
-			_, _ = io.Copy(w, e.input)
+			in := &source{r: e.input}
+			if _, _ = io.Copy(w, in); in.broke {
+				// The end of its input would tell the command that this was all.
+				e.stop(stopInput, 0)
+				<-e.done
+			}
 			_ = w.Close()
 		}()
 	}
+}
+
+// source tells the failure of a reader from that of the writer it is copied to.
+type source struct {
+	r     io.Reader
+	broke bool
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	s.broke = err != nil && !errors.Is(err, io.EOF)
+	return n, err
 }
 
 // stop asks supervise to end the command. Only the first order counts.
@@ -319,7 +383,9 @@ func (e *execution) judge(r *Result, exit provider.Exit, why stopReason) {
 			r.DeathConfirmed = exit.TreeDead
 		}
 		r.Notice = timeoutNotice(e.request.Timeout, r.DeathConfirmed)
-	case why != stopNone:
+	case why == stopInput && exit.Kind != provider.ExitExited:
+		r.Status, r.Notice = Killed, inputNotice
+	case why != stopNone && why != stopInput:
 		r.Status = Killed
 	case exit.Kind == provider.ExitExited && exit.Code >= 0:
 		r.ExitCode = exit.Code

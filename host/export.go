@@ -27,6 +27,8 @@ func (s *Session) Export(ctx context.Context, w io.Writer, opts ExportOptions) e
 		return refusal(provider.Unsupported, op, "provider "+s.reg.name+" cannot export files", "")
 	}
 	return s.file(ctx, op, "", func(ctx context.Context) error {
-		return s.boundary.err(op, boundedErr(ctx, 0, op, func(ctx context.Context) error { return a.Export(ctx, w) }))
+		out := &gate{w: w}
+		defer out.leave() // it is the caller's again
+		return s.boundary.err(op, boundedErr(ctx, 0, op, func(ctx context.Context) error { return a.Export(ctx, out) }))
 	})
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"sync"
 
@@ -25,6 +26,10 @@ type File struct {
 	next   int64 // of Read
 	closed bool
 }
+
+// Format implements fmt.Formatter: its session's id, whatever the verb. Printing
+// reads none of the fields that change.
+func (f *File) Format(st fmt.State, _ rune) { _, _ = io.WriteString(st, "host.File["+f.s.id+"]") }
 
 // Open opens a regular file for reading. ctx covers everything that is done with
 // it. The session cannot end while it is open, other than by Close, Detach or
@@ -131,6 +136,10 @@ func (f *File) readAt(p []byte, off int64) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+	}
+	// What was read ahead does not count: to cancel is to be heard at once.
+	if f.ctx.Err() != nil {
+		return 0, f.s.boundary.err("read", errNotRead(f.ctx))
 	}
 	n, err := f.masked.Read(p)
 	f.pos += int64(n)

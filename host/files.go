@@ -3,6 +3,7 @@ package host
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -55,8 +56,11 @@ func (s *Session) ReadFile(ctx context.Context, path string) (FileData, error) {
 			return err
 		}
 		if int64(len(data)) == limit {
-			if n, _ := io.ReadFull(r, make([]byte, 1)); n > 0 {
+			switch _, err := io.ReadFull(r, make([]byte, 1)); {
+			case err == nil:
 				return refusal(provider.ResourceExhausted, "read", fmt.Sprintf("the file is larger than %d bytes", limit), "use Open, or raise Limits.File")
+			case !errors.Is(err, io.EOF): // whether this is all of it is not known
+				return err
 			}
 		}
 		masked, hits := s.redactor.Bytes(data)

@@ -42,6 +42,8 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -146,6 +148,10 @@ type Host struct {
 	busy      map[string]chan struct{} // attempts that an operation is working on; closed when it ends
 	deferred  map[string]bool          // attempts whose removal is to be tried again
 }
+
+// Format implements fmt.Formatter: the host's id, whatever the verb. Printing
+// reads none of the fields that change.
+func (h *Host) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "host.Host["+h.id+"]") }
 
 // New returns a Host. It validates the grants, always, and opens the host path
 // roots. Errors are InvalidArgument, or a *grants.Error.

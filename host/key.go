@@ -12,7 +12,7 @@ import (
 type keyed struct {
 	digest string        // of manifest, provider, transport and pairs
 	done   chan struct{} // closed when the first create has ended
-	s      *Session      // nil when it failed
+	s      *Session      // nil when it failed; under Host.mu
 }
 
 // createOnce gives the session of p.key, making it if it is not there. Whoever
@@ -36,13 +36,16 @@ func (h *Host) createOnce(ctx context.Context, p *plan) (*Session, error) {
 		case <-ctx.Done():
 			return nil, refusal(provider.CodeOf(ctx.Err()), p.op, "gave up waiting for the session of this key", "")
 		}
-		if k.s == nil {
+		h.mu.RLock()
+		s := k.s // a replacement takes its place at any time
+		h.mu.RUnlock()
+		if s == nil {
 			continue // the first one failed: its key is free again
 		}
 		if err := p.mayShare(ctx); err != nil {
 			return nil, err
 		}
-		return k.s, nil
+		return s, nil
 	}
 }
 

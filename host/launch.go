@@ -53,6 +53,9 @@ func (s *Session) start(ctx context.Context, req ExecRequest, streaming bool, tr
 		e.release()
 		return prior, false, err
 	}
+	if s.ending.Err() != nil {
+		e.stop(stopEnded, 0) // it came too late for stopExecs, and ctx may end later
+	}
 	if err := s.trust(ctx, e); err != nil {
 		e.refuse(err)
 		return nil, false, err

@@ -22,3 +22,6 @@ func seconds(d time.Duration) string {
 	}
 	return n + " seconds"
 }
+
+// inputNotice says why a command was stopped whose input failed.
+const inputNotice = "the command's input could not be read to its end, and the command was stopped: it would have taken what it had for the whole"

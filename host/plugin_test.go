@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -87,7 +88,7 @@ func pluginEnv(t *testing.T) (*env, *fakevendor.Vendor, *guestView, fakevendor.H
 	srv := v.Serve()
 	hello := fake.Register(v, srv.URL)
 	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close(); v.CloseAll() })
-	rt, err := plugin.NewRuntime(t.Context(), plugin.RuntimeConfig{})
+	rt, err := plugin.NewRuntime(t.Context(), plugin.RuntimeConfig{CompileTimeout: 10 * time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, rt.Close()) })
 	lock := &plugin.Lock{}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"iter"
 
@@ -32,6 +33,10 @@ type Event struct {
 // Process is a command that was started. It is safe for concurrent use. It needs
 // no closing: the command ends by itself, at its deadline, or with its session.
 type Process struct{ e *execution }
+
+// Format implements fmt.Formatter: the command's id, whatever the verb. Printing
+// reads none of the fields that change.
+func (p *Process) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "host.Process["+p.e.id+"]") }
 
 // ID identifies the command within its session.
 func (p *Process) ID() string { return p.e.id }
@@ -65,10 +70,14 @@ func (p *Process) Stdin() io.WriteCloser { return p.e.stdin }
 // Signal sends a signal by its POSIX name without "SIG" to the command.
 // FailedPrecondition when it has ended, Unsupported where the provider cannot.
 func (p *Process) Signal(ctx context.Context, name string) error {
+	ended := p.e.proc == nil // of another caller's start that failed
 	select {
 	case <-p.e.done:
-		return refusal(provider.FailedPrecondition, "signal", "the command "+p.e.id+" has ended", "")
+		ended = true
 	default:
+	}
+	if ended {
+		return refusal(provider.FailedPrecondition, "signal", "the command "+p.e.id+" has ended", "")
 	}
 	p.e.signalled(name)
 	return p.e.proc.Signal(ctx, name)

@@ -421,3 +421,28 @@ func FuzzState(f *testing.F) {
 		}
 	})
 }
+
+// Once the replacement is in place there is no way back: a caller that gives up then
+// gets it all the same, and the previous sandbox is retired.
+func TestResumeGivenUpAtTheEnd(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, granted)
+	m := protected()
+	s := e.create(t, m)
+	state, err := s.State(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := false
+	e.fake.SetHooks(fake.Hooks{Before: func(ctx context.Context, c fake.Call) error {
+		if c.Method != fake.MethodDestroy {
+			return nil
+		}
+		asked = true
+		cancel()
+		return ctx.Err()
+	}})
+	s2, err := e.Resume(ctx, host.ResumeRequest{State: state, Provider: "fake", Manifest: &m})
+	require.NoError(t, err)
+	assert.True(t, asked)
+	assert.Equal(t, []string{s2.Info().Sandbox}, e.left(t), "the previous one is gone")
+}

@@ -131,7 +131,7 @@ func TestConcurrency(t *testing.T) {
 		g, f = resources(t)
 		return g <= goroutines && f <= files
 	}
-	for until := time.Now().Add(10 * time.Second); !left() && time.Now().Before(until); {
+	for until := time.Now().Add(30 * time.Second); !left() && time.Now().Before(until); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	assert.Equal(t, []int{goroutines, files}, []int{g, f}, "goroutines or files are left")

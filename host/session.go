@@ -2,6 +2,8 @@ package host
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -60,6 +62,10 @@ type Session struct {
 	execs     *execTable
 	request   requestSecrets
 }
+
+// Format implements fmt.Formatter: the session's id, whatever the verb. Printing
+// reads none of the fields that change.
+func (s *Session) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "host.Session["+s.id+"]") }
 
 // phase of a session's life.
 type phase int
@@ -183,12 +189,12 @@ func (s *Session) use(ctx context.Context, op string) (context.Context, func(), 
 	if err == nil {
 		err = s.authority(ctx, op)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.closedLocked(op); err != nil {
+	if closed := s.closedLocked(op); closed != nil {
+		return nil, nil, closed // which is also why it has no authority, if it ended just now
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	s.ops++

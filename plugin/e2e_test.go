@@ -63,7 +63,7 @@ func newE2B(t *testing.T) *e2bFixture {
 	srv := f.vendor.Serve()
 	hello := fake.Register(f.vendor, srv.URL)
 	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close(); f.vendor.CloseAll() })
-	rt, err := plugin.NewRuntime(t.Context(), plugin.RuntimeConfig{})
+	rt, err := plugin.NewRuntime(t.Context(), plugin.RuntimeConfig{CompileTimeout: 10 * time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, rt.Close()) })
 	lock := &plugin.Lock{}
@@ -112,7 +112,7 @@ func TestSealedPluginEndToEnd(t *testing.T) {
 	t.Parallel()
 	const canary = "c4nary-\"$'é\n-token-value"
 	f := newE2B(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // the first call compiles
 	defer cancel()
 	sb, err := f.p.Create(ctx, createRequest(sessionA, map[string]secret.Value{"TOKEN": secret.FromString(canary)}))
 	require.NoError(t, err)

@@ -85,7 +85,7 @@ func (f files) Open(ctx context.Context, name string) (io.ReadCloser, provider.F
 			info.Mode = fs.FileMode(reply.Mode) & fs.ModePerm //nolint:gosec // masked
 		}
 	}
-	return &fileReader{PipeReader: pr, cancel: cancel}, info, nil
+	return &fileReader{PipeReader: pr, cancel: cancel, ctx: ctx, p: p}, info, nil
 }
 
 // firstWrite tells when the first byte arrives, so that Open can report that a
@@ -104,6 +104,15 @@ func (f *firstWrite) Write(b []byte) (int, error) {
 type fileReader struct {
 	*io.PipeReader
 	cancel context.CancelFunc
+	ctx    context.Context // the contract: ctx covers the whole read
+	p      *Plugin
+}
+
+func (r *fileReader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, r.p.failed("files.open", err, provider.AppliedNo)
+	}
+	return r.PipeReader.Read(b)
 }
 
 // Close ends the transfer.

@@ -65,7 +65,7 @@ type neighbour struct {
 
 var theNeighbour = sync.OnceValues(func() (*neighbour, error) {
 	ctx := context.Background()
-	rt, err := plugin.NewRuntime(ctx, plugin.RuntimeConfig{})
+	rt, err := plugin.NewRuntime(ctx, plugin.RuntimeConfig{CompileTimeout: 10 * time.Minute})
 	if err != nil {
 		return nil, err
 	}
@@ -312,9 +312,14 @@ func stageWith(t *testing.T, module []byte, settings map[string]string) *stage {
 
 func (s *stage) load(cfg plugin.Config) *plugin.Plugin {
 	s.t.Helper()
+	return s.loadWith(s.t.Context(), cfg)
+}
+
+func (s *stage) loadWith(ctx context.Context, cfg plugin.Config) *plugin.Plugin {
+	s.t.Helper()
 	rt, err := hostileRuntime()
 	require.NoError(s.t, err)
-	p, err := plugin.Load(s.t.Context(), rt, cfg)
+	p, err := plugin.Load(ctx, rt, cfg)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { assert.NoError(s.t, p.Close()) })
 	return p

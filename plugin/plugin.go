@@ -26,6 +26,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -100,6 +101,12 @@ type Plugin struct {
 	inCreate map[string]chan struct{}   // by session id
 	sessions map[string][]*sandboxState // by session id, made or opened here; two while one replaces the other
 	roots    map[string]string          // by session id: the root asked for
+}
+
+// Format implements fmt.Formatter: its name, whatever the verb. Printing
+// reads none of the fields that change.
+func (p *Plugin) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "plugin.Plugin["+p.desc.Name+"]")
 }
 
 // Load checks a module, its manifest, its approval and its configuration. None

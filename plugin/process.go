@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"sync"
@@ -48,6 +49,12 @@ type process struct {
 	ref      []byte // the plugin's reference of the exec
 	killed   bool
 	timedOut bool
+}
+
+// Format implements fmt.Formatter: the plugin's name, whatever the verb. Printing
+// reads none of the fields that change, and shows none of the request's.
+func (pr *process) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "plugin.Process["+pr.h.p.desc.Name+"]")
 }
 
 // Exec starts a command through the plugin.

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"path/filepath"
+	"time"
 
 	"github.com/sbxhost/sbxhost/plugin/internal/cache"
 	"github.com/sbxhost/sbxhost/plugin/internal/engine"
@@ -15,6 +16,9 @@ type RuntimeConfig struct {
 	CacheDir string
 	// MaxInstances bounds the live instances of all plugins. Default 256.
 	MaxInstances int
+	// CompileTimeout bounds the compilation of one plugin, which takes longer where
+	// the machine is slow or busy. Default 1 minute.
+	CompileTimeout time.Duration
 	// Interpreter runs plugins without compiling them, for systems that the
 	// compiler does not support.
 	Interpreter bool
@@ -28,7 +32,8 @@ type Runtime struct {
 
 // NewRuntime makes a Runtime.
 func NewRuntime(ctx context.Context, cfg RuntimeConfig) (*Runtime, error) {
-	ec := engine.Config{HostModules: []engine.HostModule{engine.Preview1(), hostModule()}, MaxInstances: cfg.MaxInstances, Interpreter: cfg.Interpreter}
+	ec := engine.Config{HostModules: []engine.HostModule{engine.Preview1(), hostModule()}, MaxInstances: cfg.MaxInstances,
+		CompileTimeout: cfg.CompileTimeout, Interpreter: cfg.Interpreter}
 	if cfg.CacheDir != "" {
 		dir, err := filepath.Abs(cfg.CacheDir)
 		if err != nil {

@@ -131,7 +131,8 @@ type Resizer interface {
 // interrupted Write may leave an unnamed temporary file.
 type FS interface {
 	// Open opens a regular file for reading. The caller must close the reader.
-	// A directory is FailedPrecondition. ctx covers the whole read.
+	// A directory is FailedPrecondition. ctx covers the whole read: once it has
+	// ended, Read gives nothing more, whatever has arrived already.
 	Open(ctx context.Context, path string) (io.ReadCloser, FileInfo, error)
 
 	// Write replaces a file's content atomically, making missing parent

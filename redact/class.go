@@ -9,16 +9,13 @@ import (
 // class searches for needles of similar length.
 type class struct {
 	m, q, s int
-	lsh     uint // leaves q bytes of an eight-byte load
-	back    int  // the window that begins farthest into its needle
+	mask    uint64 // leaves q bytes of an eight-byte load
+	back    int    // the window that begins farthest into its needle
 
-	// One of these is the first filter, by the number of grams. A gram has a
-	// byte in the small one, and two bits of one word in the others.
-	small  *[1 << 15]uint8
-	medium *[1 << 12]uint64
-	large  *[1 << 14]uint64
-	huge   *[1 << 16]uint64
-	giant  *[1 << 18]uint64
+	// filter is the first filter: a gram has two bits of one word. Its hash,
+	// shifted by filterShift, is the word's number and those of the bits.
+	filter      []uint64
+	filterShift uint
 
 	// slots is an open-addressed hash of grams: tag<<32 | first place + 1. A
 	// place is a member's number times s, plus the number of the gram in its
@@ -50,15 +47,12 @@ const (
 
 // load reads the gram at text[p:], which has at least q bytes.
 func (c *class) load(text []byte, p int) uint64 {
-	if p+8 <= len(text) {
-		return binary.LittleEndian.Uint64(text[p:]) << (c.lsh & 63)
-	}
-	if last := len(text) - 8; last >= 0 {
-		return binary.LittleEndian.Uint64(text[last:]) >> (8 * uint(p-last) & 63) << (c.lsh & 63)
+	if at := min(p, len(text)-8); at >= 0 {
+		return binary.LittleEndian.Uint64(text[at:]) >> (8 * uint(p-at) & 63) & c.mask
 	}
 	var b [8]byte
 	copy(b[:], text[p:])
-	return binary.LittleEndian.Uint64(b[:]) << c.lsh
+	return binary.LittleEndian.Uint64(b[:]) & c.mask
 }
 
 // gram is load for a needle.
@@ -66,13 +60,13 @@ func (c *class) gram(t string, p int) uint64 {
 	if p+8 <= len(t) {
 		t = t[p : p+8]
 		return (uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 |
-			uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56) << c.lsh
+			uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56) & c.mask
 	}
 	var x uint64
 	for k := c.q - 1; k >= 0; k-- {
 		x = x<<8 | uint64(t[p+k])
 	}
-	return x << c.lsh
+	return x
 }
 
 // maxWindow bounds how far into a needle its window may begin. It reaches past
@@ -94,7 +88,7 @@ func newClass(needles []needle, indices []int32, q int, loop func(needle int32) 
 	for space := pow62(q); q < min(m, 8) && space < 1000*len(indices)*(m-q+1); q++ {
 		space *= 62
 	}
-	c := &class{m: m, q: q, s: m - q + 1, lsh: uint(64 - 8*q)}
+	c := &class{m: m, q: q, s: m - q + 1, mask: 1<<(8*q) - 1}
 	c.inverse = (1<<36 + uint64(c.s) - 1) / uint64(c.s)
 	c.members = make([]member, 0, len(indices))
 	for k, i := range indices {
@@ -105,18 +99,18 @@ func newClass(needles []needle, indices []int32, q int, loop func(needle int32) 
 		c.members = append(c.members, member{needle: i, loop: -1})
 	}
 	places := len(c.members) * c.s
+	width := 18
 	switch {
 	case places <= 400:
-		c.small = new([1 << 15]uint8)
+		width = 10
 	case places <= 4000:
-		c.medium = new([1 << 12]uint64)
+		width = 12
 	case places <= 40000:
-		c.large = new([1 << 14]uint64)
+		width = 14
 	case places <= 200000:
-		c.huge = new([1 << 16]uint64)
-	default:
-		c.giant = new([1 << 18]uint64)
+		width = 16
 	}
+	c.filter, c.filterShift = make([]uint64, 1<<width), uint(64-12-width)
 	c.slotShift = uint(64 - max(4, bits.Len(uint(places*5/4))))
 	c.slots = make([]uint64, 1<<(64-c.slotShift))
 	c.next = make([]uint32, places)
@@ -224,8 +218,8 @@ func (c *class) slot(g uint64) (at, tag uint64) {
 	return at, tag
 }
 
-// gramTag is what a slot keeps of a gram's hash. The low bits of the hash of a
-// short gram are zero. Grams that share it share a list, which costs
+// gramTag is what a slot keeps of a gram's hash. The low bits of a hash depend on
+// few bytes of the gram. Grams that share a tag share a list, which costs
 // comparisons and nothing else.
 func gramTag(h uint64) uint64 { return h >> 28 & 0xffffffff }
 
@@ -250,38 +244,15 @@ func (c *class) link(g uint64, place uint32) {
 	c.next[place] = uint32(c.slots[at])
 	c.slots[at] = tag<<32 | uint64(place+1)
 	x := g * mixA
-	switch {
-	case c.small != nil:
-		c.small[x>>49] = 1
-	case c.medium != nil:
-		c.medium[x>>52] |= 1<<(x>>46&63) | 1<<(x>>40&63)
-	case c.large != nil:
-		c.large[x>>50] |= 1<<(x>>44&63) | 1<<(x>>38&63)
-	case c.huge != nil:
-		c.huge[x>>48] |= 1<<(x>>42&63) | 1<<(x>>36&63)
-	default:
-		c.giant[x>>46] |= 1<<(x>>40&63) | 1<<(x>>34&63)
-	}
+	y := x >> c.filterShift
+	c.filter[y>>12] |= 1<<(y>>6&63) | 1<<(y&63)
 }
 
-// test asks the first filter.
+// test asks the filter for a hash.
 func (c *class) test(x uint64) bool {
-	switch {
-	case c.small != nil:
-		return c.small[x>>49] != 0
-	case c.medium != nil:
-		w := c.medium[x>>52]
-		return w>>(x>>46&63)&(w>>(x>>40&63))&1 != 0
-	case c.large != nil:
-		w := c.large[x>>50]
-		return w>>(x>>44&63)&(w>>(x>>38&63))&1 != 0
-	case c.huge != nil:
-		w := c.huge[x>>48]
-		return w>>(x>>42&63)&(w>>(x>>36&63))&1 != 0
-	default:
-		w := c.giant[x>>46]
-		return w>>(x>>40&63)&(w>>(x>>34&63))&1 != 0
-	}
+	y := x >> (c.filterShift & 63)
+	w := c.filter[y>>12]
+	return w>>(y>>6&63)&(w>>(y&63))&1 != 0
 }
 
 func pow62(q int) int {
@@ -303,118 +274,50 @@ func plainness(g string) int {
 	return 1
 }
 
-// skip returns the first sampled position from p on that begins four samples of
-// which one may be in the class, or one from which less than four are left.
+// skip returns the first sampled position from p on that may be in the class, or
+// one that is too near the end of text for a gram.
 func (c *class) skip(text []byte, p int) int {
-	switch {
-	case c.small != nil:
-		return c.nextSmall(text, p)
-	case c.medium != nil:
-		return c.nextMedium(text, p)
-	case c.large != nil:
-		return c.nextLarge(text, p)
-	case c.huge != nil:
-		return c.nextHuge(text, p)
+	switch len(c.filter) {
+	case 1 << 10:
+		p = next((*[1 << 10]uint64)(c.filter), text, p, c.s, c.mask)
+	case 1 << 12:
+		p = next((*[1 << 12]uint64)(c.filter), text, p, c.s, c.mask)
+	case 1 << 14:
+		p = next((*[1 << 14]uint64)(c.filter), text, p, c.s, c.mask)
+	case 1 << 16:
+		p = next((*[1 << 16]uint64)(c.filter), text, p, c.s, c.mask)
 	default:
-		return c.nextGiant(text, p)
+		p = next((*[1 << 18]uint64)(c.filter), text, p, c.s, c.mask)
 	}
-}
-
-// The loops below test four samples at a time and stop before the first four of
-// which one is in the filter. They differ in their constants, which is what
-// spares them a bounds check for each look-up.
-
-func (c *class) nextSmall(text []byte, p int) int {
-	t, s, lsh := c.small, c.s, c.lsh&63
-	for p+3*s+8 <= len(text) {
-		a := binary.LittleEndian.Uint64(text[p:]) << lsh * mixA
-		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
-		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
-		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
-		if t[a>>49]|t[b>>49]|t[d>>49]|t[e>>49] != 0 {
-			return p
-		}
-		p += 4 * s
+	for ; p+c.q <= len(text) && !c.test(c.load(text, p)*mixA); p += c.s {
 	}
 	return p
 }
 
-func (c *class) nextMedium(text []byte, p int) int {
-	t, s, lsh := c.medium, c.s, c.lsh&63
-	for p+3*s+8 <= len(text) {
-		a := binary.LittleEndian.Uint64(text[p:]) << lsh * mixA
-		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
-		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
-		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
-		wa, wb, wd, we := t[a>>52], t[b>>52], t[d>>52], t[e>>52]
-		wa = wa >> (a >> 46 & 63) & (wa >> (a >> 40 & 63))
-		wb = wb >> (b >> 46 & 63) & (wb >> (b >> 40 & 63))
-		wd = wd >> (d >> 46 & 63) & (wd >> (d >> 40 & 63))
-		we = we >> (e >> 46 & 63) & (we >> (e >> 40 & 63))
-		if (wa|wb|wd|we)&1 != 0 {
-			return p
-		}
-		p += 4 * s
+// next is skip for positions with s+8 bytes after them, and for a filter of a length
+// that is known at compile time, so that no look-up in it is checked. It tests two
+// samples at a time, from slices of one length, so that one check does for both.
+func next[F [1 << 10]uint64 | [1 << 12]uint64 | [1 << 14]uint64 | [1 << 16]uint64 | [1 << 18]uint64](
+	t *F, text []byte, p, s int, mask uint64,
+) int {
+	shift := uint(64 - bits.TrailingZeros(uint(len(*t))))
+	size := len(text) - s
+	if size < 8 {
+		return p
 	}
-	return p
-}
-
-func (c *class) nextLarge(text []byte, p int) int {
-	t, s, lsh := c.large, c.s, c.lsh&63
-	for p+3*s+8 <= len(text) {
-		a := binary.LittleEndian.Uint64(text[p:]) << lsh * mixA
-		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
-		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
-		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
-		wa, wb, wd, we := t[a>>50], t[b>>50], t[d>>50], t[e>>50]
-		wa = wa >> (a >> 44 & 63) & (wa >> (a >> 38 & 63))
-		wb = wb >> (b >> 44 & 63) & (wb >> (b >> 38 & 63))
-		wd = wd >> (d >> 44 & 63) & (wd >> (d >> 38 & 63))
-		we = we >> (e >> 44 & 63) & (we >> (e >> 38 & 63))
-		if (wa|wb|wd|we)&1 != 0 {
+	even, odd := text[:size:size], text[s:][:size:size]
+	for p >= 0 && p < size-7 {
+		a := binary.LittleEndian.Uint64(even[p:p+8:p+8]) & mask * mixA
+		b := binary.LittleEndian.Uint64(odd[p:p+8:p+8]) & mask * mixA
+		wa, wb := (*t)[a>>shift], (*t)[b>>shift]
+		// The first bit of a gram is mostly missing, so the second costs nothing.
+		if wa>>(a>>(shift-6)&63)&1 != 0 && wa>>(a>>(shift-12)&63)&1 != 0 {
 			return p
 		}
-		p += 4 * s
-	}
-	return p
-}
-
-func (c *class) nextHuge(text []byte, p int) int {
-	t, s, lsh := c.huge, c.s, c.lsh&63
-	for p+3*s+8 <= len(text) {
-		a := binary.LittleEndian.Uint64(text[p:]) << lsh * mixA
-		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
-		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
-		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
-		wa, wb, wd, we := t[a>>48], t[b>>48], t[d>>48], t[e>>48]
-		wa = wa >> (a >> 42 & 63) & (wa >> (a >> 36 & 63))
-		wb = wb >> (b >> 42 & 63) & (wb >> (b >> 36 & 63))
-		wd = wd >> (d >> 42 & 63) & (wd >> (d >> 36 & 63))
-		we = we >> (e >> 42 & 63) & (we >> (e >> 36 & 63))
-		if (wa|wb|wd|we)&1 != 0 {
-			return p
+		if wb>>(b>>(shift-6)&63)&1 != 0 && wb>>(b>>(shift-12)&63)&1 != 0 {
+			return p + s
 		}
-		p += 4 * s
-	}
-	return p
-}
-
-func (c *class) nextGiant(text []byte, p int) int {
-	t, s, lsh := c.giant, c.s, c.lsh&63
-	for p+3*s+8 <= len(text) {
-		a := binary.LittleEndian.Uint64(text[p:]) << lsh * mixA
-		b := binary.LittleEndian.Uint64(text[p+s:]) << lsh * mixA
-		d := binary.LittleEndian.Uint64(text[p+2*s:]) << lsh * mixA
-		e := binary.LittleEndian.Uint64(text[p+3*s:]) << lsh * mixA
-		wa, wb, wd, we := t[a>>46], t[b>>46], t[d>>46], t[e>>46]
-		wa = wa >> (a >> 40 & 63) & (wa >> (a >> 34 & 63))
-		wb = wb >> (b >> 40 & 63) & (wb >> (b >> 34 & 63))
-		wd = wd >> (d >> 40 & 63) & (wd >> (d >> 34 & 63))
-		we = we >> (e >> 40 & 63) & (we >> (e >> 34 & 63))
-		if (wa|wb|wd|we)&1 != 0 {
-			return p
-		}
-		p += 4 * s
+		p += 2 * s
 	}
 	return p
 }

@@ -167,16 +167,11 @@ func prefixOf(prefix []byte, text string) bool {
 // its end if that is longer than hold.
 func (c *class) pass(e *sampled, text []byte, f *found, hold int) int {
 	end := len(text) - c.q
-	for p := 0; p <= end; {
-		p = c.skip(text, p)
-		last := p + 3*c.s // of four samples, unless these are the last
-		if last+8 > len(text) {
-			last = end
-		}
-		for ; p <= last; p += c.s {
-			if g := c.load(text, p); c.test(g * mixA) {
-				hold = c.meet(e, text, p, g, f, hold)
-			}
+	for p := c.skip(text, 0); p <= end; p = c.skip(text, p) {
+		// What is met at one sample is often met at the next.
+		for meets := true; meets; meets = p <= end && c.test(c.load(text, p)*mixA) {
+			hold = c.meet(e, text, p, c.load(text, p), f, hold)
+			p += c.s
 		}
 	}
 	return hold

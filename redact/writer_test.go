@@ -290,7 +290,7 @@ func TestHammer(t *testing.T) {
 	wg.Wait()
 	require.NoError(t, w.Close())
 	assert.Equal(t, strings.Repeat("<[redacted:S]>\n", 800), shared.String())
-	require.Eventually(t, r.Settled, 10*time.Second, time.Millisecond)
+	require.Eventually(t, r.Settled, time.Minute, time.Millisecond)
 	for g := range 4 {
 		for i := range 150 {
 			assert.Equal(t, fmt.Sprintf("[redacted:N%d]", g), r.String(fmt.Sprintf("hammer-%d-%d-canary", g, i)))
@@ -308,7 +308,7 @@ func TestMerge(t *testing.T) {
 		require.Equal(t, "[redacted:M]", r.String(v))
 		require.Equal(t, "[redacted:M]", r.String(fmt.Sprintf("merge-%d-canary", i/2)))
 	}
-	require.Eventually(t, r.Settled, 10*time.Second, time.Millisecond)
+	require.Eventually(t, r.Settled, time.Minute, time.Millisecond)
 	for i := range 1000 {
 		require.Equal(t, "[redacted:M]", r.String(fmt.Sprintf("merge-%d-canary", i)))
 	}

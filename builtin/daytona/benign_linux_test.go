@@ -126,8 +126,11 @@ func TestSpecifications(t *testing.T) {
 				r.Resources = provider.Resources{CPUs: 1.5, MemoryMiB: 700, DiskMiB: 4096}
 				r.Progress = func(provider.Stage) {}
 			})
-			run(t, sb, script("sleep 0.3"))
-			_, err := p.Check(t.Context())
+			busy, err := sb.Exec(t.Context(), script("sleep 300"))
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return count(v, "updateLastActivity") > 0 }, 30*time.Second, 10*time.Millisecond, "use is not reported")
+			require.NoError(t, busy.Kill(t.Context(), 0))
+			_, err = p.Check(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, p.Destroy(t.Context(), sb.Ref()))
 			for _, op := range []string{"createSandbox", "getSandbox", "listSandboxes", "deleteSandbox", "startSandbox", "stopSandbox", "getSignedPortPreviewUrl", "updateLastActivity", "getCurrentApiKey", "getBuildLogsUrl"} {

@@ -38,6 +38,7 @@ func harness(t *testing.T, srv *daytonatest.Server) providertest.Harness {
 		New:       func(providertest.TB) provider.Provider { return newProvider(t, srv) },
 		Commands:  providertest.ShellCommands("/bin/sh"),
 		RealShell: true,
+		Slack:     20 * time.Second, // the machine is busy
 		HostArgv:  true,
 		Survivors: providertest.CountHostProcesses,
 		Records:   func(_ providertest.TB, _ provider.Sandbox, needle []byte) []string { return srv.Find(needle) },

@@ -257,21 +257,27 @@ follow
 			_ = d.Close()
 			continue // replaced meanwhile
 		}
-		return &reader{d: d, want: info.Size, name: name}, info, nil
+		return &reader{ctx: ctx, d: d, want: info.Size, name: name}, info, nil
 	}
 }
 
 // reader notices when less arrives than there is.
 type reader struct {
+	ctx     context.Context // the contract: ctx covers the whole read
 	d       *download
 	n, want int64
 	name    string
 }
 
 func (r *reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, ctxProblem("files.read", r.name, err, provider.AppliedNo)
+	}
 	n, err := r.d.Read(p)
 	r.n += int64(n)
 	switch {
+	case err != nil && r.ctx.Err() != nil && (err != io.EOF || r.n < r.want):
+		err = ctxProblem("files.read", r.name, r.ctx.Err(), provider.AppliedNo)
 	case err == io.EOF && r.n < r.want:
 		err = problem(provider.Unavailable, "files.read", r.name, fmt.Sprintf("only %d of %d bytes arrived", r.n, r.want)).remedy("read it again")
 	case err != nil && err != io.EOF:

@@ -3,6 +3,7 @@ package daytona
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -46,6 +47,10 @@ func asFault(err error, f **fault) bool { return errors.As(err, f) }
 // backstop is how much later than the host the sandbox's daemon kills, in case
 // the host is gone.
 const backstop = 30 * time.Second
+
+// Format implements fmt.Formatter: a fixed word, whatever the verb. Printing
+// reads none of the fields that change, and shows none of the request's.
+func (p *process) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "daytona.Process") }
 
 // execute sends the one request that runs the command.
 func (p *process) execute() {

@@ -1,8 +1,13 @@
 package daytona
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -21,6 +26,12 @@ type Provider struct {
 	mu    sync.Mutex
 	known map[string]map[string]string // labels of sandboxes made or opened here, by id
 	fresh map[string]time.Time         // made here at that time, and not seen yet
+}
+
+// Format implements fmt.Formatter: its name, whatever the verb. Printing
+// reads none of the fields that change.
+func (p *Provider) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "daytona.Provider["+p.describe.Name+"]")
 }
 
 // New returns a Provider, or an InvalidArgument error that says which setting is
@@ -65,6 +76,19 @@ func newProvider(s service, opts Options, endpoint string) *Provider {
 
 // Endpoint returns the address of the control API.
 func (p *Provider) Endpoint() string { return p.endpoint }
+
+// Place tells this service and organization from others: sandboxes of another one are
+// not seen from here. With a key that is no JWT the organization is the key's, whatever
+// Options.OrganizationID says, so each such key is a place; the key cannot be told
+// from it.
+func (p *Provider) Place() string {
+	key := p.opts.APIKey.Reveal()
+	if bytes.Count(key, []byte(".")) == 2 {
+		return p.endpoint + " organization " + p.opts.OrganizationID
+	}
+	sum := sha256.Sum256(append([]byte("sbxhost daytona place\x00"), key...))
+	return p.endpoint + " key " + hex.EncodeToString(sum[:8])
+}
 
 // Account is what the service says of the API key.
 type Account struct {

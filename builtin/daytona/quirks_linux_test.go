@@ -279,8 +279,8 @@ func TestQuirk8TheScriptIsTheShellsInput(t *testing.T) {
 func TestBug1NoTimeoutOfTheClientsOwn(t *testing.T) {
 	t.Parallel()
 	srv := daytonatest.New(t, daytonatest.Options{})
-	sb := prepared(t, srv, newProvider(t, srv, func(o *daytona.Options) { o.CallTimeout = 500 * time.Millisecond }))
-	exit, out := run(t, sb, script("sleep 1.5; echo late"))
+	sb := prepared(t, srv, newProvider(t, srv, func(o *daytona.Options) { o.CallTimeout = 3 * time.Second }))
+	exit, out := run(t, sb, script("sleep 4; echo late"))
 	assert.Equal(t, provider.Exit{Kind: provider.ExitExited, LeftRunning: -1}, exit)
 	assert.Equal(t, "late\n", out)
 }
@@ -336,14 +336,14 @@ func TestBug3DeleteRacesAnotherTransition(t *testing.T) {
 func TestBug4StuckInDestroying(t *testing.T) {
 	t.Parallel()
 	srv := daytonatest.New(t, daytonatest.Options{})
-	p := newProvider(t, srv, func(o *daytona.Options) { o.DestroyTimeout = 700 * time.Millisecond })
+	p := newProvider(t, srv, func(o *daytona.Options) { o.DestroyTimeout = 3 * time.Second })
 	sb := create(t, p)
 	srv.Inject(daytonatest.Fault{Kind: daytonatest.StuckDestroying})
 	began := time.Now()
 	err := p.Destroy(t.Context(), sb.Ref())
 	require.ErrorIs(t, err, provider.ErrDeadlineExceeded)
 	assert.NotEqual(t, provider.AppliedNo, provider.AppliedOf(err))
-	assert.Less(t, time.Since(began), 5*time.Second)
+	assert.Less(t, time.Since(began), 30*time.Second)
 	list, err := p.List(t.Context(), provider.Query{Owner: "owner-a"})
 	require.NoError(t, err)
 	require.Len(t, list, 1, "what is not gone stays on the list")
@@ -495,7 +495,7 @@ func TestBug10DeadlineIsTheHosts(t *testing.T) {
 	exit, out := run(t, sb, script("echo so far; sleep 300; : "+marker, func(r *provider.ExecRequest) { r.Timeout, r.Grace = time.Second, 200*time.Millisecond }))
 	assert.Equal(t, provider.ExitTimedOut, exit.Kind)
 	assert.Equal(t, -1, exit.Code)
-	assert.Less(t, time.Since(began), 1200*time.Millisecond+3*time.Second)
+	assert.Less(t, time.Since(began), 30*time.Second)
 	assert.Equal(t, "so far\n", out, "output up to the deadline is kept")
 	assert.NotZero(t, inj.Hits())
 	// A pattern that does not match whoever looks for it.
@@ -514,12 +514,19 @@ func TestBug10KillReachesSetsidChildren(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "on") }, 30*time.Second, 20*time.Millisecond)
 	other, err := sb.Exec(t.Context(), script(`sleep 304`))
 	require.NoError(t, err)
+	sleepers := func() string {
+		_, list := run(t, sb, script(`for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline 2>/dev/null; echo; done | grep '^sleep 30' | sort`))
+		return strings.Join(strings.Fields(strings.ReplaceAll(list, "sleep ", "")), " ")
+	}
+	// Each has become its program by then.
+	for end := time.Now().Add(30 * time.Second); sleepers() != "301 302 303 304"; {
+		require.True(t, time.Now().Before(end), "they do not all run")
+	}
 	require.NoError(t, p.Kill(t.Context(), 200*time.Millisecond))
 	exit, err := p.Wait(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, provider.ExitKilled, exit.Kind)
-	_, left := run(t, sb, script(`for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline 2>/dev/null; echo; done | grep '^sleep 30'`))
-	assert.Equal(t, "sleep 304", strings.TrimSpace(left))
+	assert.Equal(t, "304", sleepers())
 	require.NoError(t, other.Kill(t.Context(), 0))
 }
 
@@ -604,10 +611,14 @@ func TestBug13QuietWorkIsNotStopped(t *testing.T) {
 	exit, err := proc.Wait(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 5, exit.Code)
-	time.Sleep(100 * time.Millisecond)
-	n := srv.Count(daytonatest.OpLastActivity)
-	time.Sleep(200 * time.Millisecond)
-	assert.Equal(t, n, srv.Count(daytonatest.OpLastActivity), "no command, no heartbeat")
+	// One that was on its way may still come.
+	last := -1
+	require.Eventually(t, func() bool {
+		now := srv.Count(daytonatest.OpLastActivity)
+		same := now == last
+		last = now
+		return same
+	}, 30*time.Second, 300*time.Millisecond, "no command, no heartbeat")
 	require.Eventually(t, func() bool {
 		srv.Advance(11 * time.Minute) // again, should what the command left have been removed only now
 		i, _ := srv.Sandbox(sb.Ref().ID)
@@ -657,7 +668,7 @@ func TestBug16OneDeadlineOverBuildAndStart(t *testing.T) {
 	began := time.Now()
 	_, err := p.Create(t.Context(), req)
 	require.ErrorIs(t, err, provider.ErrDeadlineExceeded)
-	assert.Less(t, time.Since(began), 15*time.Second)
+	assert.Less(t, time.Since(began), 30*time.Second)
 	assert.Empty(t, alive(srv, req.SessionID), "it is deleted as soon as the service allows")
 }
 
@@ -937,6 +948,27 @@ func TestNewRefuses(t *testing.T) {
 	require.NoError(t, provider.ValidateDescription(p.Describe()))
 }
 
+// A place is a service and an organization, which is the key's own unless the key is a
+// JWT.
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	plain, other, jwt := "dtn_"+hexID(32), "dtn_"+hexID(32), hexID(8)+"."+hexID(16)+"."+hexID(8)
+	at := func(key, url, organization string) string {
+		p, err := daytona.New(daytona.Options{APIKey: secret.FromString(key), APIURL: url, OrganizationID: organization})
+		require.NoError(t, err)
+		assert.NotContains(t, p.Place(), key)
+		return p.Place()
+	}
+	const elsewhere = "https://other.example/api"
+	assert.Equal(t, at(plain, "", ""), at(plain, "", "one"), "the service ignores it")
+	assert.Equal(t, at(jwt, "", "one"), at(jwt+"x", "", "one"), "another token of one organization")
+	places := map[string]bool{}
+	for _, p := range []string{at(plain, "", ""), at(other, "", ""), at(plain, elsewhere, ""), at(jwt, "", "one"), at(jwt, "", "two"), at(jwt, elsewhere, "one")} {
+		places[p] = true
+	}
+	assert.Len(t, places, 6, "places that differ")
+}
+
 // doubling sends each execute request twice, as a proxy might, and returns the
 // second answer.
 type doubling struct {
@@ -979,4 +1011,55 @@ func deleteForeign(t *testing.T, srv *daytonatest.Server, id string) {
 	_ = resp.Body.Close()
 	require.Equal(t, 200, resp.StatusCode)
 	require.Eventually(t, func() bool { i, _ := srv.Sandbox(id); return i.Destroyed }, 30*time.Second, 5*time.Millisecond)
+}
+
+// stalling delivers half of each download and then nothing until the request ends.
+type stalling struct {
+	next  http.RoundTripper
+	stuck chan struct{} // told of each
+}
+
+func (s *stalling) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(r)
+	if err == nil && strings.HasSuffix(r.URL.Path, "/files/download") {
+		resp.Body = &stalled{ReadCloser: resp.Body, ctx: r.Context(), left: resp.ContentLength / 2, stuck: s.stuck}
+	}
+	return resp, err
+}
+
+type stalled struct {
+	io.ReadCloser
+	ctx   context.Context
+	left  int64
+	stuck chan struct{}
+}
+
+func (s *stalled) Read(p []byte) (int, error) {
+	if s.left == 0 {
+		s.stuck <- struct{}{}
+		<-s.ctx.Done()
+		return 0, s.ctx.Err()
+	}
+	n, err := s.ReadCloser.Read(p[:min(int64(len(p)), s.left)])
+	s.left -= int64(n)
+	return n, err
+}
+
+// A read that is cancelled while it waits says so, and not that the connection broke.
+func TestCancelledWhileItWaits(t *testing.T) {
+	t.Parallel()
+	s := &stalling{next: http.DefaultTransport, stuck: make(chan struct{}, 1)}
+	srv := daytonatest.New(t, daytonatest.Options{})
+	p := newProvider(t, srv, func(o *daytona.Options) { o.Transport = s })
+	sb, err := p.Create(t.Context(), request())
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, p.Destroy(context.Background(), sb.Ref())) }()
+	require.NoError(t, sb.Files().Write(t.Context(), "f", strings.NewReader(strings.Repeat("x", 100)), provider.WriteOptions{}))
+	ctx, cancel := context.WithCancel(t.Context())
+	r, _, err := sb.Files().Open(ctx, "f")
+	require.NoError(t, err)
+	go func() { <-s.stuck; cancel() }()
+	_, err = io.ReadAll(r)
+	require.ErrorIs(t, err, provider.ErrCanceled)
+	require.NoError(t, r.Close())
 }

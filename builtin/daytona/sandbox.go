@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +29,12 @@ type sandbox struct {
 	unenforced []string
 	old        bool // the daemon does not know envs
 	beat       heart
+}
+
+// Format implements fmt.Formatter: its id, whatever the verb. Printing
+// reads none of the fields that change, and shows none of the request's.
+func (sb *sandbox) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "daytona.Sandbox["+sb.id+"]")
 }
 
 // Open implements provider.Provider.

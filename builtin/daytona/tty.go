@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"strings"
@@ -38,6 +39,10 @@ type terminal struct {
 	sent string
 	dead bool // Kill found nothing of it left
 }
+
+// Format implements fmt.Formatter: a fixed word, whatever the verb. Printing
+// reads none of the fields that change.
+func (t *terminal) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "daytona.Process") }
 
 // startPatience bounds how long a terminal may take to begin its command.
 const startPatience = 30 * time.Second

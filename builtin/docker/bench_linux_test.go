@@ -12,6 +12,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/network"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -70,11 +71,27 @@ func cli(b *testing.B, args ...string) {
 // BenchmarkLifecycle measures create until a command can run, and destroy, beside
 // the raw client with the same kind of container (a named volume, no network) and
 // the docker command. Targets: create 1.15 x raw create and start, destroy 1.10 x.
-func BenchmarkLifecycle(b *testing.B) {
+func BenchmarkLifecycle(b *testing.B) { lifecycle(b, "none", "none") }
+
+// BenchmarkLifecycleNetwork is BenchmarkLifecycle with a network of its own kind: ours
+// on that of an owner who has another sandbox, the others on one that is made for it.
+func BenchmarkLifecycleNetwork(b *testing.B) {
+	c, name := api(b), "bench-"+randomHex(8)
+	must(c.NetworkCreate(b.Context(), name, network.CreateOptions{Driver: "bridge"}))
+	b.Cleanup(func() { require.NoError(b, c.NetworkRemove(context.Background(), name)) })
+	lifecycle(b, "default", name)
+}
+
+func lifecycle(b *testing.B, ours, theirs string) {
 	p := newProvider(b)
 	c, ctx := api(b), b.Context()
 	ref := busyboxImage(b)
-	destroy(b, p, must(p.Create(ctx, request())).Ref()) // what is made once per engine
+	owner := "bench-" + randomHex(8)
+	request := func() provider.CreateRequest {
+		return request(func(r *provider.CreateRequest) { r.Network, r.Labels[provider.LabelOwner] = ours, owner })
+	}
+	stays := must(p.Create(ctx, request())) // with it what is made once per engine and owner
+	b.Cleanup(func() { destroy(b, p, stays.Ref()) })
 	creates, destroys := samples{}, samples{}
 	for b.Loop() {
 		var sb provider.Sandbox
@@ -85,7 +102,7 @@ func BenchmarkLifecycle(b *testing.B) {
 		vol := "bench-" + randomHex(8)
 		creates.time("raw", func() {
 			made = must(c.ContainerCreate(ctx, &container.Config{Image: ref, Cmd: []string{"sleep", "300"}},
-				&container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{{Type: mount.TypeVolume, Source: vol, Target: "/workspace"}}}, nil, nil, ""))
+				&container.HostConfig{NetworkMode: container.NetworkMode(theirs), Mounts: []mount.Mount{{Type: mount.TypeVolume, Source: vol, Target: "/workspace"}}}, nil, nil, ""))
 			require.NoError(b, c.ContainerStart(ctx, made.ID, container.StartOptions{}))
 		})
 		destroys.time("raw", func() {
@@ -95,7 +112,7 @@ func BenchmarkLifecycle(b *testing.B) {
 		if dockerCLI() != "" {
 			name := "bench-" + randomHex(8)
 			creates.time("cli", func() {
-				cli(b, "run", "-d", "--name", name, "--network", "none", "-v", name+":/workspace", ref, "sleep", "300")
+				cli(b, "run", "-d", "--name", name, "--network", theirs, "-v", name+":/workspace", ref, "sleep", "300")
 			})
 			destroys.time("cli", func() { cli(b, "rm", "-f", name); cli(b, "volume", "rm", name) })
 		}

@@ -100,14 +100,15 @@ func TestStalledConnectionHoldsNobodyUp(t *testing.T) {
 		"resize": func(ctx context.Context) error { return proc.(provider.Resizer).Resize(ctx, 10, 10) },
 		"kill":   func(ctx context.Context) error { return proc.Kill(ctx, 0) },
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		// Long enough that it has not ended before the call begins.
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		done := make(chan error, 1)
 		go func() { done <- call(ctx) }()
 		select {
 		case err := <-done:
 			assert.ErrorIs(t, err, provider.ErrDeadlineExceeded, name)
 			assert.Equal(t, provider.AppliedUnknown, provider.AppliedOf(err), name)
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("%s waits for the engine", name)
 		}
 		cancel()
@@ -116,7 +117,7 @@ func TestStalledConnectionHoldsNobodyUp(t *testing.T) {
 	defer cancel()
 	require.NoError(t, proc.Kill(ctx, 0))
 	assertNone(t, word)
-	assert.Equal(t, provider.ExitLost, wait(t, proc, 20*time.Second).Kind)
+	assert.Equal(t, provider.ExitLost, wait(t, proc, time.Minute).Kind)
 }
 
 // A command whose caller gives up at the moment at which it was asked for is ended
@@ -150,7 +151,7 @@ func TestGivenUpExecLeavesNothing(t *testing.T) {
 		assert.Eventually(t, func() bool {
 			x, err := api(t).ContainerExecInspect(t.Context(), id)
 			return err == nil && x.Pid != 0 && !x.Running
-		}, 20*time.Second, 10*time.Millisecond, "a supervisor goes on")
+		}, time.Minute, 10*time.Millisecond, "a supervisor goes on")
 	}
 	assert.Empty(t, marked(t, word))
 }
@@ -172,7 +173,7 @@ func TestTrap05ExitIsTheSupervisors(t *testing.T) {
 	word := "lies-" + randomHex(8)
 	proc := begin(t, sb, shell(family(word)))
 	require.NoError(t, proc.Kill(t.Context(), 0))
-	assert.Equal(t, provider.ExitKilled, wait(t, proc, 10*time.Second).Kind)
+	assert.Equal(t, provider.ExitKilled, wait(t, proc, time.Minute).Kind)
 	assertNone(t, word)
 }
 

@@ -159,9 +159,9 @@ func TestTLS(t *testing.T) {
 		w.Header().Set("Api-Version", "1.41")
 		w.Header().Set("Content-Type", "application/json")
 		if strings.HasSuffix(r.URL.Path, "/version") {
-			_, _ = w.Write([]byte(`{"Version":"20.10.0","ApiVersion":"1.41","Os":"linux","Arch":"amd64"}`))
+			_, _ = w.Write([]byte(`{"Version":"20.10.0","ApiVersion":"1.41","Os":"linux","Arch":"amd64","Components":[{"Name":"Engine","Version":"20.10.0"}]}`))
 		} else {
-			_, _ = w.Write([]byte(`{}`))
+			_, _ = w.Write([]byte(`{"ID":"engine-1"}`))
 		}
 	}))
 	srv.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
@@ -183,6 +183,7 @@ func TestTLS(t *testing.T) {
 		p, err := docker.New(t.Context(), docker.Options{})
 		require.NoError(t, err)
 		assert.Equal(t, "20.10.0", p.EngineVersion())
+		assert.Equal(t, "engine-1", p.Place(), "what tells it from another engine, at whatever address")
 		assert.Equal(t, provider.SupportNone, p.Describe().Features.PathGrants, "an engine elsewhere has no use for our paths")
 	})
 	config := t.TempDir()

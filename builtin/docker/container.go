@@ -47,7 +47,7 @@ func (c *creation) config() (*container.Config, *container.HostConfig) {
 	pids += supervisorThreads
 	host := &container.HostConfig{
 		NetworkMode: "none", Init: &no, CapDrop: []string{"ALL"}, CapAdd: shim.EngineCapabilities(),
-		SecurityOpt: []string{"no-new-privileges:true"}, IpcMode: container.IPCModePrivate,
+		SecurityOpt: []string{"no-new-privileges"}, IpcMode: container.IPCModePrivate,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		// PID 1's answers need no log; an image's command has one.
 		LogConfig: container.LogConfig{Type: "none"},
@@ -67,6 +67,12 @@ func (c *creation) config() (*container.Config, *container.HostConfig) {
 	}
 	if c.network != "" {
 		host.NetworkMode = container.NetworkMode(c.network)
+	} else {
+		// An engine that is to make no network leaves out a sandbox of its own and, up
+		// to 20.10, processes for it that take half the time of a start. The container
+		// has a network namespace all the same, with the loopback device; the supervisor
+		// gives it its names.
+		config.NetworkDisabled = p.moby && p.shim != nil
 	}
 	if len(req.Ports) > 0 {
 		config.ExposedPorts, host.PortBindings = nat.PortSet{}, nat.PortMap{}

@@ -471,10 +471,11 @@ func (c *creation) subject(err error) string {
 // taken says who has the name.
 func (c *creation) taken(ctx context.Context) error {
 	info, err := c.p.inspectContainer(ctx, c.req.Name)
-	if err != nil {
+	if err != nil && !gone(err) {
 		return engineProblem(ctx, opCreate, c.req.Name, err, provider.AppliedUnknown)
 	}
-	if proves(strings.TrimPrefix(info.Name, "/"), kindSandbox, info.Config.Labels) {
+	// An engine takes a name before it shows what has it.
+	if err != nil || proves(strings.TrimPrefix(info.Name, "/"), kindSandbox, info.Config.Labels) {
 		// Another process makes the same one; what it made is not to be undone.
 		c.made = false
 		return problem(provider.Conflict, opCreate, c.req.Name, "another process makes this sandbox").remedy("look it up with List").applied(provider.AppliedUnknown)

@@ -14,7 +14,7 @@ func (p *Provider) description() provider.Description {
 			{Transport: provider.TransportExec, Detail: "supervisor",
 				Exposure: "processes of the same user in the sandbox while the command runs; nothing of the engine's"},
 			{Transport: provider.TransportCreate,
-				Exposure: "whoever can use the engine's API or read its files; the image's own command"},
+				Exposure: "whoever can use the engine's API or read its files, where it may outlive the sandbox; the image's own command"},
 		},
 		Exec: provider.ExecCapabilities{
 			Stream: true, Stdin: provider.StdinLive, TTY: true, Stderr: provider.StderrSeparate,

@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -70,6 +71,12 @@ type directProcess struct {
 	killed bool
 	timed  bool
 	exit   provider.Exit
+}
+
+// Format implements fmt.Formatter: its id, whatever the verb. Printing
+// reads none of the fields that change.
+func (p *directProcess) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "docker.Process["+p.id+"]")
 }
 
 type closeWriter struct{ h types.HijackedResponse }
@@ -281,7 +288,7 @@ func (p *directProcess) Kill(ctx context.Context, grace time.Duration) error {
 	for _, step := range []struct {
 		signal string
 		wait   time.Duration
-	}{{"TERM", grace}, {"KILL", 2 * time.Second}} {
+	}{{"TERM", grace}, {"KILL", killPatience}} {
 		if step.wait <= 0 {
 			continue
 		}

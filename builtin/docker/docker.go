@@ -12,8 +12,8 @@
 //
 // With the create transport they are part of the container's configuration, as
 // with docker run -e: an image's own entrypoint sees them, and so does whoever
-// can use the engine's API or read its files. Every command that is not the
-// workload has them removed.
+// can use the engine's API or read its files, one of which may keep them longer than
+// the container lives. Every command that is not the workload has them removed.
 //
 // # What the engine holds
 //

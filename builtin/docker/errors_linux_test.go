@@ -72,8 +72,8 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	defer func() { _ = q.Close() }()
 	began := time.Now()
 	_, err = docker.New(t.Context(), docker.Options{Host: "unix://" + quiet, ConnectTimeout: 300 * time.Millisecond})
-	wantProblem(t, err, provider.Unavailable, "does not answer")
-	assert.Less(t, time.Since(began), 5*time.Second)
+	wantProblem(t, err, provider.Unavailable, "does not answer within 300ms")
+	assert.Less(t, time.Since(began), 30*time.Second)
 }
 
 // The socket of an engine that this user may not use. Root may use any, so the

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"strings"
@@ -346,6 +347,10 @@ type process struct {
 	swept chan struct{} // closed when what a lost command left was looked after
 	clean bool          // … and is gone
 }
+
+// Format implements fmt.Formatter: its id, whatever the verb. Printing
+// reads none of the fields that change, and shows none of the request's.
+func (p *process) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "docker.Process["+p.id+"]") }
 
 // Stdin implements provider.Process.
 func (p *process) Stdin() io.WriteCloser {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"time"
 
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/client"
@@ -16,6 +17,9 @@ type Engine = engine
 func NewWithEngine(ctx context.Context, e Engine, opts Options) (*Provider, error) {
 	return newProvider(ctx, e, opts)
 }
+
+// SetPutPatience sets how long another process may take to put the supervisor there.
+func SetPutPatience(p *Provider, d time.Duration) { p.putPatience = d }
 
 // Connect returns the client that New would use.
 func Connect(opts Options) (*client.Client, error) { return connect(opts) }

@@ -182,7 +182,11 @@ func (f *faulty) ContainerInspect(ctx context.Context, id string) (container.Ins
 }
 
 func (f *faulty) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
-	return call(f, "ContainerList", "", func() ([]container.Summary, error) { return f.Engine.ContainerList(ctx, o) })
+	method := "ContainerList"
+	if o.Filters.Contains("network") {
+		method = "ContainerListOn"
+	}
+	return call(f, method, "", func() ([]container.Summary, error) { return f.Engine.ContainerList(ctx, o) })
 }
 
 func (f *faulty) ContainerExecCreate(ctx context.Context, id string, o container.ExecOptions) (container.ExecCreateResponse, error) {
@@ -212,6 +216,10 @@ func (f *faulty) ImageInspect(ctx context.Context, ref string, o ...client.Image
 
 func (f *faulty) ImagePull(ctx context.Context, ref string, o image.PullOptions) (io.ReadCloser, error) {
 	return call(f, "ImagePull", ref, func() (io.ReadCloser, error) { return f.Engine.ImagePull(ctx, ref, o) }, ref)
+}
+
+func (f *faulty) ImageImport(ctx context.Context, source image.ImportSource, ref string, o image.ImportOptions) (io.ReadCloser, error) {
+	return call(f, "ImageImport", ref, func() (io.ReadCloser, error) { return f.Engine.ImageImport(ctx, source, ref, o) })
 }
 
 func (f *faulty) NetworkCreate(ctx context.Context, name string, o network.CreateOptions) (network.CreateResponse, error) {

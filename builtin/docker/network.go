@@ -29,8 +29,9 @@ type networks struct {
 // ownerNetwork keeps the network from being made twice, and from being removed
 // while a container joins it.
 type ownerNetwork struct {
-	use  sync.RWMutex
-	make chan struct{} // a lock that can be waited for with a context
+	use   sync.RWMutex
+	make  chan struct{} // a lock that can be waited for with a context
+	leave chan struct{} // another, for who leaves
 }
 
 func (n *networks) init() { n.owners = map[string]*ownerNetwork{} }
@@ -40,7 +41,7 @@ func (n *networks) of(owner string) *ownerNetwork {
 	defer n.mu.Unlock()
 	l := n.owners[owner]
 	if l == nil {
-		l = &ownerNetwork{make: make(chan struct{}, 1)}
+		l = &ownerNetwork{make: make(chan struct{}, 1), leave: make(chan struct{}, 1)}
 		n.owners[owner] = l
 	}
 	return l
@@ -152,6 +153,14 @@ func (p *Provider) ownNetworks(ctx context.Context, owner string) ([]network.Sum
 // somebody joins at this moment stays, and goes with that one.
 func (p *Provider) leave(ctx context.Context, owner string) error {
 	l := p.networks.of(owner)
+	// Who leaves at the same time may have seen us there still: then it is for us to
+	// look again.
+	select {
+	case l.leave <- struct{}{}:
+		defer func() { <-l.leave }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if !l.use.TryLock() {
 		return nil
 	}

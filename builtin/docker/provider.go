@@ -4,11 +4,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/system"
 
 	"github.com/sbxhost/sbxhost/internal/shim/shimbin"
@@ -23,18 +27,26 @@ type Provider struct {
 	version  string // of the engine
 	arch     string // of the engine, in Go's spelling
 	info     system.Info
+	moby     bool   // the engine is Docker's own, and not one that speaks its API
 	local    bool   // the engine is on this machine
 	shim     []byte // nil: none fits, the engine's own exec is used
 	shimSum  string
 	describe provider.Description
 
-	supervisor supervisor
-	networks   networks
-	places     places
-	sessions   locks // one create or destroy of a session at a time
+	supervisor  supervisor
+	putPatience time.Duration
+	networks    networks
+	places      places
+	sessions    locks // one create or destroy of a session at a time
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox // by container id
+}
+
+// Format implements fmt.Formatter: its name, whatever the verb. Printing
+// reads none of the fields that change.
+func (p *Provider) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "docker.Provider["+p.describe.Name+"]")
 }
 
 // New connects to the engine and returns a Provider, or a *provider.Error that
@@ -68,7 +80,7 @@ func newProvider(ctx context.Context, e engine, opts Options) (*Provider, error)
 	default:
 		return nil, problem(provider.InvalidArgument, "new", "", "the pull policy is not one of missing, always, never")
 	}
-	p := &Provider{e: e, opts: opts, sandboxes: map[string]*sandbox{}}
+	p := &Provider{e: e, opts: opts, putPatience: putPatience, supervisor: supervisor{turn: make(chan struct{}, 1)}, sandboxes: map[string]*sandbox{}}
 	p.sessions.init()
 	p.networks.init()
 	host := e.DaemonHost()
@@ -85,6 +97,7 @@ func newProvider(ctx context.Context, e engine, opts Options) (*Provider, error)
 		return nil, engineProblem(ctx, "connect", host, err, provider.AppliedNo)
 	}
 	p.version, p.arch = v.Version, v.Arch
+	p.moby = slices.ContainsFunc(v.Components, func(c types.ComponentVersion) bool { return c.Name == "Engine" })
 	if v.Os != "linux" {
 		return nil, problem(provider.Unsupported, "connect", host, "the engine runs "+v.Os+" containers").remedy("switch it to Linux containers")
 	}
@@ -121,6 +134,15 @@ func (p *Provider) loadShim(host string) error {
 
 // EngineVersion returns the engine's version, as it said when New connected.
 func (p *Provider) EngineVersion() string { return p.version }
+
+// Place tells this engine from others: by its id, whatever address it is reached at;
+// by the address where the id may be invented per answer, as Podman's is, or missing.
+func (p *Provider) Place() string {
+	if !p.moby || p.info.ID == "" {
+		return "address " + p.e.DaemonHost()
+	}
+	return p.info.ID
+}
 
 // Endpoint returns the engine's address.
 func (p *Provider) Endpoint() string { return p.e.DaemonHost() }

@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,7 +36,8 @@ func rawGet(t testing.TB, path string) []byte {
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", u.Path)
 	}}}
-	resp, err := c.Get("http://engine/v1.41" + path)
+	// Without a version the engine shows all that it has.
+	resp, err := c.Get("http://engine" + path)
 	require.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
@@ -170,6 +173,17 @@ func (o *observer) add(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.pieces = append(o.pieces, b)
+}
+
+// saw says whether a process had one in its arguments and the other in its
+// environment, and a file of the runtime's had the latter.
+func (o *observer) saw(argument, environ string) bool {
+	process := slices.ContainsFunc(o.Seen(), func(p leaktest.Process) bool {
+		return strings.Contains(p.Args, argument) && strings.Contains(p.Environ, environ)
+	})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return process && slices.ContainsFunc(o.pieces, func(b []byte) bool { return bytes.Contains(b, []byte(environ)) })
 }
 
 func (o *observer) end() {

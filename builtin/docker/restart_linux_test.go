@@ -62,7 +62,7 @@ func (e *privateEngine) start() {
 	cli, err := client.NewClientWithOpts(client.WithHost(e.host), client.WithAPIVersionNegotiation())
 	require.NoError(e.t, err)
 	defer func() { _ = cli.Close() }()
-	require.Eventually(e.t, func() bool { _, err := cli.Ping(e.t.Context()); return err == nil }, 30*time.Second, 50*time.Millisecond, "the engine does not come up: %s", e.dir)
+	require.Eventually(e.t, func() bool { _, err := cli.Ping(e.t.Context()); return err == nil }, 2*time.Minute, 50*time.Millisecond, "the engine does not come up: %s", e.dir)
 }
 
 func (e *privateEngine) kill() {
@@ -70,7 +70,7 @@ func (e *privateEngine) kill() {
 	require.NoError(e.t, e.cmd.Process.Signal(syscall.SIGKILL))
 	_ = e.cmd.Wait()
 	// Its runtime ends a moment after it; one that is just ending would be used.
-	assert.Eventually(e.t, func() bool { return len(marked(e.t, e.dir+"/exec/containerd/containerd.toml")) == 0 }, 30*time.Second, 20*time.Millisecond)
+	assert.Eventually(e.t, func() bool { return len(marked(e.t, e.dir+"/exec/containerd/containerd.toml")) == 0 }, time.Minute, 20*time.Millisecond)
 	_ = os.Remove(e.dir + "/pid")
 	_ = os.Remove(e.dir + "/exec/containerd/containerd.pid")
 }
@@ -82,8 +82,11 @@ func (e *privateEngine) remove() {
 	}
 	// An engine that was killed leaves its container runtime to the next one.
 	_ = exec.Command("sh", "-c", `for p in /proc/[0-9]*; do if tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -q -- "`+e.dir+`/exec"; then kill -9 ${p#/proc/}; fi; done`).Run()
-	_ = exec.Command("sh", "-c", `grep " `+e.dir+`" /proc/self/mounts | cut -d' ' -f2 | sort -r | xargs -r -n1 umount -l`).Run()
-	assert.NoError(e.t, os.RemoveAll(e.dir))
+	// Who was killed may still be on its way out.
+	assert.Eventually(e.t, func() bool {
+		_ = exec.Command("sh", "-c", `grep " `+e.dir+`" /proc/self/mounts | cut -d' ' -f2 | sort -r | xargs -r -n1 umount -l`).Run()
+		return os.RemoveAll(e.dir) == nil
+	}, time.Minute, 100*time.Millisecond, "%s cannot be removed", e.dir)
 }
 
 // Trap 12: after an engine was killed and started again, the input of what ran does
@@ -107,7 +110,7 @@ func TestTrap12EngineRestart_Trap08(t *testing.T) {
 	proc, ownProc := begin(t, sb, shell(family(word))), begin(t, own, shell(family(ownWord)))
 	e.kill()
 	for _, x := range []provider.Process{proc, ownProc} {
-		exit := wait(t, x, 30*time.Second)
+		exit := wait(t, x, time.Minute)
 		assert.Equal(t, provider.ExitLost, exit.Kind)
 		assert.False(t, exit.TreeDead, "nobody can know")
 	}

@@ -305,11 +305,11 @@ func TestRefusedBeforeTheEngine(t *testing.T) {
 	for id, name := range map[string]string{"JU-14a": "LD_PRELOAD", "JU-14b": "LD_LIBRARY_PATH", "JU-14c": "LD_AUDIT"} {
 		refused(id+" "+name, provider.InvalidArgument, makes(with(name, ref("HOST_TOKEN"))))
 	}
-	refused("JU-01h the reference was turned into a literal", provider.Conflict, func() error {
+	refused("JU-01h, JR-08a the reference was turned into a literal", provider.Conflict, func() error {
 		_, err := w.resume(state, with("TOKEN", manifest.Entry{Literal: "x"}))
 		return err
 	})
-	refused("JR-07b another source", provider.Conflict, func() error {
+	refused("JR-07b, JR-08b another source", provider.Conflict, func() error {
 		_, err := w.resume(state, with("TOKEN", ref("HOST_OTHER")))
 		return err
 	})
@@ -328,6 +328,78 @@ func TestRefusedBeforeTheEngine(t *testing.T) {
 		_, err = h.Create(t.Context(), host.CreateRequest{Provider: "docker", Manifest: m})
 		return err
 	})
+	plain := w.create(ordinary())
+	plainState := w.state(plain)
+	refused("JR-01, JR-04 an ordinary state, and the manifest adds a reference", provider.Conflict, func() error {
+		_, err := w.resume(plainState, m)
+		return err
+	})
+	refused("JR-09a a state without an environment", provider.Conflict, func() error {
+		var doc map[string]any
+		require.NoError(t, json.Unmarshal(state, &doc))
+		delete(doc["manifest"].(map[string]any), "environment")
+		edited, err := json.Marshal(doc)
+		require.NoError(t, err)
+		_, err = w.resume(edited, m)
+		return err
+	})
+	refused("JR-18 the sandbox to adopt has a reference", provider.Unsupported, func() error {
+		_, err := w.Adopt(t.Context(), host.AdoptRequest{Provider: "docker", Ref: provider.Ref{ID: s.Info().Sandbox}, Manifest: ordinary()})
+		return err
+	})
+	refused("JR-19 the sandbox to adopt is ordinary, the manifest is not", provider.Unsupported, func() error {
+		_, err := w.Adopt(t.Context(), host.AdoptRequest{Provider: "docker", Ref: provider.Ref{ID: plain.Info().Sandbox}, Manifest: m})
+		return err
+	})
+
+	// The same engine behind a provider that is not trusted, with the grant.
+	granted := grants.Set{ProcessEnvironmentBindings: map[string]string{"TOKEN": "HOST_TOKEN"}}
+	untrusted, err := host.New(host.Options{ID: w.id, Ledger: w.ledger, Source: w.source, Grants: granted})
+	require.NoError(t, err)
+	require.NoError(t, untrusted.Register("docker", w.p))
+	refused("JR-16 not trusted, a reference and its grant", provider.Unsupported, func() error {
+		_, err := untrusted.Create(t.Context(), host.CreateRequest{Provider: "docker", Manifest: m})
+		return err
+	})
+	for id, now := range map[string]manifest.Manifest{"JR-02 in state and manifest": m, "JR-05 in the state alone": ordinary()} {
+		refused(id+", not trusted", provider.Unsupported, func() error {
+			_, err := untrusted.Resume(t.Context(), host.ResumeRequest{State: state, Provider: "docker", Manifest: &now})
+			return err
+		})
+	}
+
+	dir := t.TempDir()
+	mounts, err := host.New(host.Options{ID: w.id, Ledger: w.ledger, Source: w.source, Grants: granted, HostPathRoots: []string{dir}})
+	require.NoError(t, err)
+	require.NoError(t, mounts.RegisterTrusted("docker", w.p))
+	refused("JR-11 other mounts", provider.Conflict, func() error {
+		now := m.Clone()
+		now.PathGrants = []manifest.PathGrant{{Path: "/data", HostPath: dir, ReadOnly: true}}
+		_, err := mounts.Resume(t.Context(), host.ResumeRequest{State: state, Provider: "docker", Manifest: &now})
+		return err
+	})
+
+	ungranted, err := host.New(host.Options{ID: "none-" + w.id, Source: w.source})
+	require.NoError(t, err)
+	require.NoError(t, ungranted.RegisterTrusted("docker", w.p))
+	for id, other := range map[string]manifest.Manifest{
+		"HO-01 the very same reference elsewhere": m,
+		"HO-07 a copy of the manifest":            m.Clone(),
+	} {
+		refused(id, provider.NotGranted, func() error {
+			_, err := ungranted.Create(t.Context(), host.CreateRequest{Provider: "docker", Manifest: other})
+			return err
+		})
+	}
+	refused("HO-05 a bind that fails leaves no authority", provider.NotGranted, func() error {
+		_, _ = w.make(with("OTHER", ref("HOST_OTHER")))
+		_, err := ungranted.Create(t.Context(), host.CreateRequest{Provider: "docker", Manifest: m})
+		return err
+	})
+	require.NoError(t, w.SetGrants(grants.Set{}))
+	refused("HO-11 the grant was taken away", provider.NotGranted, makes(m))
+	require.NoError(t, w.SetGrants(granted))
+
 	t.Run("a session of another host is not found", func(t *testing.T) {
 		h, err := host.New(host.Options{ID: "other-" + w.id, Source: w.source,
 			Grants: grants.Set{ProcessEnvironmentBindings: map[string]string{"TOKEN": "HOST_TOKEN"}}})
@@ -374,7 +446,7 @@ func TestFailedReplacementLeavesThePreviousOne_JU34_PY31(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, provider.StateRunning, status.State)
 			assert.Equal(t, "kept\n", w.shell(s, "rm -f beats; cat f"))
-			assert.Eventually(t, func() bool { return strings.Contains(w.shell(s, "cat beats 2>/dev/null"), "beat") }, 30*time.Second, 100*time.Millisecond,
+			assert.Eventually(t, func() bool { return strings.Contains(w.shell(s, "cat beats 2>/dev/null"), "beat") }, time.Minute, 100*time.Millisecond,
 				"its processes do not go on")
 		})
 	}
@@ -525,6 +597,26 @@ func TestPreviousIsPausedMeanwhile(t *testing.T) {
 	assert.Equal(t, provider.StatePaused, state)
 }
 
+// A runtime that could not freeze the previous one, as on a busy machine, is asked
+// again; one that never can ends the resume, and the previous one goes on.
+func TestPauseIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := protected()
+	s := w.create(m)
+	first := s.Info().Sandbox
+	busy := errors.New("Error response from daemon: Cannot pause container 0123: OCI runtime pause failed: unable to freeze: unknown")
+	w.engine.failBefore("ContainerPause", func(string) error { return busy })
+	_, err := w.resume(w.state(s), m)
+	assert.Equal(t, provider.Unavailable, provider.CodeOf(err), "%v", err)
+	assert.Equal(t, []string{first}, w.sandboxes())
+	w.shell(s, "echo goes on")
+	w.engine.failBefore("ContainerPause", once(3, busy))
+	s2, err := w.resume(w.state(s), m)
+	require.NoError(t, err)
+	assert.NotEqual(t, first, s2.Info().Sandbox)
+}
+
 // Two processes' hosts: an ordinary session goes on where it was.
 func TestOrdinarySessionIsAttached_JU45(t *testing.T) {
 	t.Parallel()
@@ -541,8 +633,30 @@ func TestOrdinarySessionIsAttached_JU45(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, s.Info().Sandbox, s2.Info().Sandbox)
 	assert.Zero(t, w.engine.asked("ContainerCreate"))
-	r, err := s2.Exec(t.Context(), host.ExecRequest{Shell: `cat f; echo "$GREETING"; rm -f beats; sleep 0.5; head -n1 beats`})
+	r, err := s2.Exec(t.Context(), host.ExecRequest{Shell: `cat f; echo "$GREETING"; rm -f beats; until test -s beats; do sleep 0.1; done; head -n1 beats`, Timeout: time.Minute})
 	require.NoError(t, err)
 	assert.Equal(t, "kept\nhello\nbeat\n", string(r.Stdout), "the background process was ended")
 	require.NoError(t, s2.Close(t.Context()))
+}
+
+// A replacement gets the workspace of its own owner's sandbox and of no other, whatever
+// the request names.
+func TestReplacesAnothersSandbox(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	first := request()
+	sb, err := p.Create(t.Context(), first)
+	require.NoError(t, err)
+	t.Cleanup(func() { destroy(t, p, sb.Ref()) })
+	ref := sb.Ref()
+	theirs := request(func(r *provider.CreateRequest) {
+		r.SessionID, r.Name = first.SessionID, provider.ReplacementName(first.SessionID, r.Labels[provider.LabelAttempt])
+		r.Labels[provider.LabelSession] = first.SessionID
+		r.Replaces = &ref
+	})
+	_, err = p.Create(t.Context(), theirs)
+	wantProblem(t, err, provider.NotFound, "the workspace of the sandbox to be replaced is not there")
+	_, err = api(t).ContainerInspect(t.Context(), theirs.Name)
+	require.Error(t, err)
+	assert.Equal(t, "still\n", run(t, sb, shell("echo still")).stdout)
 }

@@ -2,9 +2,11 @@ package docker
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
@@ -38,6 +40,10 @@ type sandbox struct {
 	settled bool       // what an engine's restart left was ended
 	lost    []string   // ids of commands that were lost and may run on
 }
+
+// Format implements fmt.Formatter: its name, whatever the verb. Printing
+// reads none of the fields that change.
+func (s *sandbox) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "docker.Sandbox["+s.name+"]") }
 
 // inspectContainer asks the engine for a container. What the rest of the package
 // relies on is there, whatever answers as an engine.
@@ -213,16 +219,36 @@ func (s *sandbox) freeze(ctx context.Context, op string, needed func(*container.
 	if !needed(info.State) {
 		return nil
 	}
-	err = act(ctx, s.id)
-	if err == nil {
-		return nil
+	for try := 1; ; try++ {
+		if err = act(ctx, s.id); err == nil {
+			return nil
+		}
+		// Somebody else may have been quicker.
+		if now, ierr := s.inspect(ctx, op); ierr == nil && !needed(now.State) {
+			return nil
+		}
+		if !strings.Contains(err.Error(), busyFreezer) || ctx.Err() != nil {
+			return s.problem(ctx, op, err, provider.AppliedUnknown)
+		}
+		if try == freezes {
+			return problem(provider.Unavailable, op, s.name, "the engine could not freeze the container's processes").cause(err).
+				remedy("try again when the machine is less busy").applied(provider.AppliedNo)
+		}
+		select {
+		case <-time.After(time.Duration(try) * 100 * time.Millisecond):
+		case <-ctx.Done():
+		}
 	}
-	// Somebody else may have been quicker.
-	if now, ierr := s.inspect(ctx, op); ierr == nil && !needed(now.State) {
-		return nil
-	}
-	return s.problem(ctx, op, err, provider.AppliedUnknown)
 }
+
+const (
+	// busyFreezer is what a runtime says that gave up freezing, with nothing frozen:
+	// on a busy machine with control groups of version 1 that is a matter of chance,
+	// and trying again is the caller's business
+	// (https://github.com/opencontainers/runc/pull/4388).
+	busyFreezer = "unable to freeze"
+	freezes     = 5
+)
 
 // Port implements provider.Ports.
 func (s *sandbox) Port(ctx context.Context, port int) (provider.Endpoint, error) {

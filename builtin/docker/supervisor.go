@@ -25,8 +25,13 @@ import (
 // the keeper, mounts it, so that its content can be put there and read back
 // through the engine's archive API before any container starts from it.
 type supervisor struct {
+	turn chan struct{} // holds one while somebody looks for the keeper, or makes it
+
 	mu     sync.Mutex
 	keeper string // container id, "" until it was found or made
+	// A keeper of another process's that had no program yet, and since when.
+	unfinished string
+	since      time.Time
 }
 
 // keeperImage is an image without a file in it.
@@ -67,6 +72,9 @@ func (p *Provider) supervisorProblem(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, errSlow):
+		return problem(provider.Unavailable, "create", p.supervisorName(), "another process has begun to put the supervisor there and has not come to an end").
+			remedy("try again; if nothing else uses this engine: docker rm " + p.supervisorName())
 	case errors.Is(err, errOther), errors.Is(err, errShort), gone(err):
 		return problem(provider.FailedPrecondition, "create", p.supervisorName(), "the engine's copy of the supervisor is not ours: somebody changed it").
 			remedy("remove the containers that use it, then: docker rm " + p.supervisorName() + "; docker volume rm " + p.supervisorName())
@@ -85,22 +93,44 @@ func (p *Provider) forgetKeeper(id string) {
 // findKeeper returns the keeper's id and makes it, and the volume, when they are
 // not there.
 func (p *Provider) findKeeper(ctx context.Context) (string, error) {
-	p.supervisor.mu.Lock()
-	defer p.supervisor.mu.Unlock()
-	if p.supervisor.keeper != "" {
-		return p.supervisor.keeper, nil
+	s := &p.supervisor
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return "", p.supervisorProblem(ctx, ctx.Err())
+	}
+	s.mu.Lock()
+	id := s.keeper
+	s.mu.Unlock()
+	if id != "" {
+		return id, nil
 	}
 	id, err := p.makeKeeper(ctx)
 	if err != nil {
 		return "", p.supervisorProblem(ctx, err)
 	}
-	p.supervisor.keeper = id
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keeper = id
 	return id, nil
+}
+
+// unfinishedSince returns when a keeper of another process's was first seen without
+// its program: who waits for it may give up, and the next one goes on from there.
+func (s *supervisor) unfinishedSince(id string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unfinished != id {
+		s.unfinished, s.since = id, time.Now()
+	}
+	return s.since
 }
 
 var (
 	errOther = errors.New("another content")
 	errShort = errors.New("an incomplete content")
+	errSlow  = errors.New("another process is at it")
 )
 
 func (p *Provider) makeKeeper(ctx context.Context) (string, error) {
@@ -112,50 +142,99 @@ func (p *Provider) makeKeeper(ctx context.Context) (string, error) {
 	if v.Labels[labelKind] != kindSupervisor || v.Driver != "local" || len(v.Options) > 0 {
 		return "", errOther
 	}
-	id, err := p.keeperContainer(ctx)
+	id, made, err := p.keeperContainer(ctx)
 	if err != nil {
 		return "", err
 	}
-	// Another process may be putting it there at this moment.
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	// Who made the keeper puts the program there, alone: to put it is to replace it,
+	// and somebody may be about to start from it. Others wait, for as long as it may
+	// take: that one can have died.
+	for puts := 0; ; {
 		err := p.readBack(ctx, id)
-		missing := gone(err) || errors.Is(err, errShort)
-		if !missing {
+		if !gone(err) && !errors.Is(err, errShort) {
 			return id, err
 		}
-		if time.Now().After(deadline) {
+		switch {
+		case !made && time.Since(p.supervisor.unfinishedSince(id)) < p.putPatience:
+			if err := again(ctx); err != nil {
+				return "", err
+			}
+		case puts == 2:
 			return "", err
-		}
-		if err := p.put(ctx, id); err != nil {
-			return "", err
+		default:
+			if err := p.put(ctx, id); err != nil {
+				return "", err
+			}
+			puts++
 		}
 	}
 }
 
-func (p *Provider) keeperContainer(ctx context.Context) (string, error) {
-	name := p.supervisorName()
-	for try := 0; ; try++ {
-		c, err := p.inspectContainer(ctx, name)
-		if err == nil {
-			if c.Config.Labels[labelKind] != kindSupervisor || len(c.Mounts) != 1 ||
-				c.Mounts[0].Type != mount.TypeVolume || c.Mounts[0].Name != name || c.Mounts[0].Destination != path.Dir(shim.Path) {
-				return "", errOther
-			}
-			return c.ID, nil
+// putPatience is how long another process may take to put the program there, on a
+// busy machine too: after that it is taken for dead.
+const putPatience = 30 * time.Second
+
+// again waits a moment for what another process does.
+func again(ctx context.Context) error {
+	select {
+	case <-time.After(50 * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// keeperContainer returns the keeper's id, and whether this call made it.
+func (p *Provider) keeperContainer(ctx context.Context) (id string, made bool, err error) {
+	name, images := p.supervisorName(), 0
+	var since time.Time // another process was first seen to be at it
+	wait := func() error {
+		switch {
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) > p.putPatience:
+			return errSlow
 		}
-		if !gone(err) || try > 5 {
-			return "", err
+		return again(ctx)
+	}
+	for {
+		c, err := p.inspectContainer(ctx, name)
+		switch {
+		case err == nil && c.Config.Labels[labelKind] == kindSupervisor && len(c.Mounts) == 0:
+			// The engine shows what it is still making.
+			if err := wait(); err != nil {
+				return "", false, err
+			}
+			continue
+		case err == nil && (c.Config.Labels[labelKind] != kindSupervisor || len(c.Mounts) != 1 ||
+			c.Mounts[0].Type != mount.TypeVolume || c.Mounts[0].Name != name || c.Mounts[0].Destination != path.Dir(shim.Path)):
+			return "", false, errOther
+		case err == nil:
+			return c.ID, made, nil
+		case !gone(err):
+			return "", false, err
 		}
 		_, err = p.e.ContainerCreate(ctx, &container.Config{Image: keeperImage, Entrypoint: []string{shim.Path}, Labels: p.supervisorLabels()},
 			&container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{p.supervisorMount(false)}}, nil, nil, name)
 		switch {
-		case err == nil, cerrdefs.IsConflict(err): // somebody else was quicker
+		case err == nil:
+			made = true
+		case cerrdefs.IsConflict(err):
+			// Somebody else was quicker; an engine takes the name before it shows what
+			// has it.
+			if err := wait(); err != nil {
+				return "", false, err
+			}
+		case gone(err) && images == 3:
+			return "", false, errors.New("the supervisor's image goes as soon as it is made")
 		case gone(err):
 			if err := p.makeKeeperImage(ctx); err != nil {
-				return "", err
+				return "", false, err
 			}
+			images++
+			since = time.Time{} // that was our own time
 		default:
-			return "", err
+			return "", false, err
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -48,7 +49,9 @@ func findCgroups() *cgroups {
 	if c.unified == "" && (c.controllers["memory"] == "" || c.controllers["cpu"] == "") {
 		return nil
 	}
-	g, err := c.make("sbxhost-probe-"+strconv.Itoa(os.Getpid()), 64<<20, 1)
+	// A name of its own: two Providers that are made at once must not take each
+	// other's group away.
+	g, err := c.make("sbxhost-probe-"+strconv.Itoa(os.Getpid())+"-"+rand.Text(), 64<<20, 1)
 	if err != nil {
 		return nil
 	}
@@ -143,6 +146,24 @@ func (g *cgroup) enter(pid int) error {
 		}
 	}
 	return nil
+}
+
+// ranOut reports whether the kernel has killed something of the group for its memory.
+func (g *cgroup) ranOut() bool {
+	for _, d := range g.dirs {
+		for _, file := range []string{"memory.events", "memory.oom_control"} { // of version 2, and 1
+			b, err := os.ReadFile(filepath.Join(d, file))
+			if err != nil {
+				continue
+			}
+			for line := range strings.Lines(string(b)) {
+				if n, is := strings.CutPrefix(line, "oom_kill "); is && strings.TrimSpace(n) != "0" {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // remove removes the group. Its last process may still be on its way out.

@@ -76,7 +76,9 @@ func TestValuesAreNowhereElse(t *testing.T) {
 	atLevels(t, func(t *testing.T, level local.Level) {
 		p := newProvider(t, local.Options{Level: level})
 		sb := create(t, p)
-		const value = "canary-7f3a9-value"
+		// Not the other level's: a process that is looked at while it executes shows
+		// the arguments of before and the environment of after.
+		value := "canary-" + session()
 		word := session()
 		var out lockedBuffer
 		proc, err := sb.Exec(t.Context(), provider.ExecRequest{ID: "e", Shell: `printf '%s\n' "$TOKEN"; sleep 300; : ` + word,
@@ -295,6 +297,20 @@ func TestPIDLimit(t *testing.T) {
 	})
 }
 
+// A limit that does not even hold the supervisor is named, wherever its end shows.
+func TestTooLittleMemory(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, local.Options{Level: local.LevelNamespaces})
+	if p.Describe().Features.MemoryMiB != provider.SupportEnforced {
+		t.Skip("NOT TESTED: no control group here could end a supervisor")
+	}
+	for range 10 {
+		_, err := p.Create(t.Context(), request(session(), func(r *provider.CreateRequest) { r.Resources.MemoryMiB = 1 }))
+		require.Equal(t, provider.ResourceExhausted, provider.CodeOf(err), err)
+		require.ErrorContains(t, err, "the supervisor ended while it was being set up; raise resources.memoryMiB")
+	}
+}
+
 func TestMemoryAndCPULimits(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, local.Options{Level: local.LevelNamespaces})
@@ -311,8 +327,9 @@ func TestMemoryAndCPULimits(t *testing.T) {
 		return
 	}
 	sb := create(t, p, limits)
-	// Two processes that would each be within the limit.
-	got := run(t, sb, `(head -c 60000000 /dev/zero | tail | wc -c) & (head -c 60000000 /dev/zero | tail | wc -c) & wait; true`)
+	// Two processes that would each be within the limit, and hold what they have
+	// until the other has as much.
+	got := run(t, sb, `hold() { (head -c 60000000 /dev/zero; sleep 3) | tail | wc -c; }; hold & hold & wait; true`)
 	assert.Less(t, strings.Count(got.stdout, "60000000"), 2, "both fit in 96 MiB: %q", got.stdout)
 	assert.Zero(t, run(t, sb, "true").exit.Code, "the sandbox goes on")
 	cpu := run(t, sb, `timeout 1 sh -c 'while :; do :; done' ; cat /proc/self/cgroup`)
@@ -402,7 +419,11 @@ func TestNothingIsLeft(t *testing.T) {
 			for range 10 {
 				round()
 			}
-			require.NoError(t, goleak.Find(ignore))
+			leak := goleak.Find(ignore)
+			for end := time.Now().Add(30 * time.Second); leak != nil && time.Now().Before(end); leak = goleak.Find(ignore) {
+				time.Sleep(10 * time.Millisecond)
+			}
+			require.NoError(t, leak)
 			require.Eventually(t, func() bool { return descriptors(t) <= before }, 30*time.Second, 10*time.Millisecond)
 		})
 	}

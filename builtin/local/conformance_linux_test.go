@@ -3,6 +3,7 @@ package local_test
 import (
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/sbxhost/sbxhost/builtin/local"
 	"github.com/sbxhost/sbxhost/provider"
@@ -24,6 +25,7 @@ func harness(t *testing.T, opts local.Options) providertest.Harness {
 		},
 		Commands:  providertest.ShellCommands("/bin/sh"),
 		RealShell: true,
+		Slack:     20 * time.Second, // the machine is busy
 		HostArgv:  true,
 		Survivors: providertest.CountHostProcesses,
 	}

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"strings"
@@ -33,12 +34,13 @@ func (s *sandbox) Exec(ctx context.Context, req provider.ExecRequest) (provider.
 		return nil, problem(provider.FailedPrecondition, "exec", s.record.ID, "the sandbox is stopped: "+reason).remedy("create another")
 	}
 	s.starting.Add(1)
+	j := s.jail
 	s.mu.Unlock()
 	defer s.starting.Done()
 
-	p := &process{s: s, tty: req.TTY}
-	if s.jail != nil {
-		p.exec, err = s.jail.exec(ctx, r)
+	p := &process{s: s, jail: j, tty: req.TTY}
+	if j != nil {
+		p.exec, err = j.exec(ctx, r)
 	} else {
 		p.exec, p.watcher, err = s.execBare(ctx, r)
 	}
@@ -158,9 +160,16 @@ func (s *sandbox) startProblem(ctx context.Context, req provider.ExecRequest, er
 // process is one command.
 type process struct {
 	s       *sandbox
+	jail    *jail // the one it was started in: a create may have made another since
 	exec    *shim.Exec
 	watcher *watcher // its own supervisor, where there is no jail
 	tty     bool
+}
+
+// Format implements fmt.Formatter: the name of its sandbox, whatever the verb. Printing
+// reads none of the fields that change, and shows none of the request's.
+func (p *process) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "local.Process["+p.s.record.ID+"]")
 }
 
 // Stdin implements provider.Process.
@@ -199,7 +208,7 @@ func (p *process) Kill(ctx context.Context, grace time.Duration) error {
 		return problem(provider.Unavailable, "kill", p.s.record.ID, "processes are still alive after KILL").applied(provider.AppliedYes).remedy("destroy the sandbox")
 	}
 	// The supervisor is gone. Where it is the namespace's PID 1, so is the tree.
-	if j := p.s.jail; j != nil {
+	if j := p.jail; j != nil {
 		select {
 		case <-j.dead:
 			return nil
@@ -238,7 +247,7 @@ func (p *process) Wait(ctx context.Context) (provider.Exit, error) {
 	switch {
 	case st.Lost:
 		e.Kind, e.LeftRunning = provider.ExitLost, -1
-		if p.s.jail != nil && !p.s.jail.alive() {
+		if p.jail != nil && !p.jail.alive() {
 			e.LeftRunning, e.TreeDead = 0, true
 		}
 	case st.TimedOut && st.ByUs:

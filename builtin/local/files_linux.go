@@ -330,7 +330,8 @@ func fileProblem(op, name string, err error) error {
 	case unix.EBUSY, unix.ETXTBSY:
 		code, what = provider.FailedPrecondition, "is in use"
 	case unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EMLINK:
-		code, what = provider.ResourceExhausted, "no space or descriptors left"
+		return problem(provider.ResourceExhausted, op, name, "no space, memory or descriptors left").cause(errno).
+			remedy("free some of it in the sandbox and on the host, and see the limits of the process (ulimit -n)").applied(provider.AppliedUnknown)
 	case unix.ENAMETOOLONG, unix.EINVAL, unix.EILSEQ:
 		code, what = provider.InvalidArgument, "not a usable name"
 	}

@@ -68,7 +68,7 @@ func TestHostileToItsSupervisor(t *testing.T) {
 					}
 					_, exit, err := v.runAny(ctx, req)
 					require.NoError(t, err)
-					assert.Less(t, time.Since(start), a.timeout+5*time.Second)
+					assert.Less(t, time.Since(start), a.timeout+30*time.Second)
 					if !a.success {
 						assert.False(t, exit.Kind == provider.ExitExited && exit.Code == 0, "%+v", exit)
 					}
@@ -100,7 +100,7 @@ func (v *victimSandbox) runAny(ctx context.Context, req provider.ExecRequest) (s
 // that are dying had time to.
 func processesWith(t *testing.T, mark string) []string {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var found []string
 		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 		require.NoError(t, err)

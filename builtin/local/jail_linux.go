@@ -20,6 +20,8 @@ import (
 // jailID is the user inside a jail.
 const jailID = 1000
 
+var errSupervisorEnded = errors.New("the supervisor ended while it was being set up")
+
 // jail is PID 1 of a sandbox's namespaces. When it dies the kernel kills
 // everything in them, and it is not reaped before all of that is gone.
 type jail struct {
@@ -82,9 +84,12 @@ func (p *Provider) startJail(ctx context.Context, cfg *wire.Config, network bool
 		_ = control.Close()
 		return nil, err
 	}
+	up := make(chan struct{})
+	defer close(up)
 	go func() {
 		_, _ = j.process.Wait()
 		close(j.dead)
+		<-up // what it said last is still to be read
 		j.shut()
 	}()
 	stop := context.AfterFunc(ctx, func() { _ = j.process.Kill() })
@@ -94,6 +99,9 @@ func (p *Provider) startJail(ctx context.Context, cfg *wire.Config, network bool
 	}
 	if err == nil {
 		err = control.WriteFiles(wire.Append(nil, wire.Setup, setup), passed...)
+	}
+	if p.late != nil {
+		p.late()
 	}
 	var f wire.Frame
 	if err == nil {
@@ -117,18 +125,33 @@ func (p *Provider) startJail(ctx context.Context, cfg *wire.Config, network bool
 		err = ctx.Err()
 	}
 	if err != nil {
+		if ended(j.dead, err) {
+			err = errSupervisorEnded
+		}
 		if kerr := j.kill(context.WithoutCancel(ctx)); kerr != nil {
 			err = errors.Join(err, kerr)
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if errors.Is(err, io.EOF) {
-			err = errors.New("the supervisor ended while it was being set up")
-		}
 		return nil, err
 	}
 	return j, nil
+}
+
+// ended reports whether a supervisor ended by itself, without a word: that shows in
+// whatever was under way.
+func ended(dead <-chan struct{}, err error) bool {
+	var said *jailError
+	if errors.As(err, &said) || errors.Is(err, wire.ErrProtocol) {
+		return false
+	}
+	select {
+	case <-dead:
+		return true
+	default:
+	}
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.ESRCH)
 }
 
 // passMounts makes the mounts that are marked Passed, detached and with their

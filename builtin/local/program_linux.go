@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -94,7 +95,11 @@ func fileProgram(bin []byte, dir string) (*program, error) {
 	_, _ = rand.Read(r[:])
 	path := filepath.Join(dir, ".shim")
 	tmp := path + "-" + hex.EncodeToString(r[:])
-	if err := os.WriteFile(tmp, bin, 0o555); err != nil {
+	// A child that is being made elsewhere would have it open for writing, too.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(tmp, bin, 0o555)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		return nil, err
 	}
 	if err := os.Rename(tmp, path); err != nil {

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -32,10 +34,17 @@ type Provider struct {
 	seccomp  programs
 	etc      etcFiles
 	work     string // holds the workspaces: the state directory, or one below which their users can reach them
+	late     func() // in tests: before the supervisor of a jail is heard
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
 	creating  map[string]chan struct{} // closed when the create of that id is over
+}
+
+// Format implements fmt.Formatter: its name, whatever the verb. Printing
+// reads none of the fields that change.
+func (p *Provider) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "local.Provider["+p.describe.Name+"]")
 }
 
 // New probes the machine and returns a Provider, or a *provider.Error that says
@@ -120,6 +129,9 @@ func (p *Provider) Reasons() []string { return append([]string(nil), p.reasons..
 
 // StateDir returns where the sandboxes' directories are.
 func (p *Provider) StateDir() string { return p.opts.StateDir }
+
+// Place is the state directory: sandboxes of another one are not seen from here.
+func (p *Provider) Place() string { return p.opts.StateDir }
 
 // Describe implements provider.Provider.
 func (p *Provider) Describe() provider.Description {

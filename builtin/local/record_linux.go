@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"sort"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sbxhost/sbxhost/provider"
@@ -204,6 +205,10 @@ func lockDir(dir string) (*os.File, error) {
 // heldElsewhere reports whether a process runs the sandbox of dir. Only for
 // sandboxes that this Provider does not run itself.
 func heldElsewhere(dir string) bool {
+	// A child that is being made meanwhile would inherit the lock and hold it until
+	// it executes: whoever takes the lock next would be told that it is held.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +33,12 @@ type sandbox struct {
 	reason   string
 	starting sync.WaitGroup // execs that are being started
 	root     *os.File       // of the files
+}
+
+// Format implements fmt.Formatter: its name, whatever the verb. Printing
+// reads none of the fields that change.
+func (s *sandbox) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "local.Sandbox["+s.record.ID+"]")
 }
 
 // Create implements provider.Provider.
@@ -281,15 +289,23 @@ func (s *sandbox) start(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return ctxProblem("create", r.ID, ctx.Err(), provider.AppliedNo)
 			}
+			if errors.Is(err, errSupervisorEnded) && s.group != nil && s.group.ranOut() {
+				return problem(provider.ResourceExhausted, "create", r.ID, "the jail cannot be set up").cause(err).
+					remedy("raise resources.memoryMiB: " + strconv.FormatInt(r.Resources.MemoryMiB, 10) + " may be too little for the supervisor alone")
+			}
 			return problem(provider.Internal, "create", r.ID, "the jail cannot be set up").cause(err)
 		}
+		s.mu.Lock()
 		s.jail, s.root = j, j.workspace
+		s.mu.Unlock()
 	} else {
 		root, err := os.Open(filepath.Join(s.work, workspaceDir))
 		if err != nil {
 			return problem(provider.Internal, "create", r.ID, "the workspace cannot be opened").cause(err)
 		}
+		s.mu.Lock()
 		s.root = root
+		s.mu.Unlock()
 	}
 	s.mu.Lock()
 	s.live, s.reason = true, ""
@@ -356,8 +372,12 @@ func (s *sandbox) destroyProcesses(ctx context.Context) error {
 		}
 		return problem(provider.Unavailable, "destroy", s.record.ID, "its processes do not end").cause(err).remedy("try again").applied(provider.AppliedUnknown)
 	}
-	if s.root != nil {
-		_ = s.root.Close()
+	s.mu.Lock()
+	root := s.root
+	s.root = nil
+	s.mu.Unlock()
+	if root != nil {
+		_ = root.Close()
 	}
 	if s.group != nil {
 		if err := s.group.remove(); err != nil {

@@ -2,16 +2,20 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 
 	"golang.org/x/term"
 
 	"github.com/sbxhost/sbxhost/internal/config"
+	"github.com/sbxhost/sbxhost/manifest"
 	"github.com/sbxhost/sbxhost/redact"
 )
 
@@ -29,6 +33,14 @@ type app struct {
 	config   *config.Loaded
 	logger   *slog.Logger
 	messages *redact.Redactor // of what we say ourselves; see maskMessages
+	known    bool             // messages masks all that the run is about
+	args     []string
+	declared []manifest.Pair // by what was read so far of the manifest, and of environment files
+
+	unwritten error // why printf could not write
+
+	unraw func() // gives our terminal back, while it is raw; see raw
+	rawMu sync.Mutex
 
 	atExit []func() // what an invocation has to free, last first
 }
@@ -54,6 +66,9 @@ func (a *app) loadConfig() (config.Loaded, error) {
 	if err := a.makeLogger(l.Log); err != nil {
 		return l, err
 	}
+	if a.messages == nil {
+		a.maskTyped()
+	}
 	a.config = &l
 	a.logger.Debug("configuration", "file", l.Path, "why", l.Why)
 	return l, nil
@@ -75,7 +90,7 @@ func (a *app) makeLogger(c config.Log) error {
 		return usageError("--log-level must be one of %s", strings.Join(config.LogLevels, ", "))
 	}
 	a.logFormat = format
-	opts := &slog.HandlerOptions{Level: l}
+	opts := &slog.HandlerOptions{Level: l, ReplaceAttr: a.maskedAttr}
 	if format == "json" {
 		a.logger = slog.New(slog.NewJSONHandler(a.stderr, opts))
 	} else {
@@ -102,9 +117,11 @@ func (a *app) note(format string, args ...any) {
 	_, _ = fmt.Fprintln(a.stderr, a.masked("sbxhost: "+fmt.Sprintf(format, args...)))
 }
 
-// printf writes result text.
+// printf writes result text. That it could not is said at the end.
 func (a *app) printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.stdout, format, args...)
+	if _, err := fmt.Fprintf(a.stdout, format, args...); err != nil && a.unwritten == nil {
+		a.unwritten = err
+	}
 }
 
 // printJSON writes one result document.
@@ -112,7 +129,9 @@ func (a *app) printJSON(v any) error {
 	e := json.NewEncoder(a.stdout)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	if err := e.Encode(v); errors.Is(err, syscall.EPIPE) {
+		return exit(exitBrokenPipe)
+	} else if err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	return nil

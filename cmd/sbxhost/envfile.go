@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -14,12 +15,9 @@ import (
 // "#" are skipped. References are not granted by being here. Errors give the
 // line's number and nothing of its content.
 func readEnvFile(file string, env map[string]manifest.Entry) error {
-	data, err := os.ReadFile(file)
+	data, err := readSmall("--env-file", file, manifest.MaxEnvironment)
 	if err != nil {
-		return fmt.Errorf("read --env-file: %w", err)
-	}
-	if len(data) > manifest.MaxEnvironment {
-		return fmt.Errorf("--env-file %s: larger than %d bytes", file, manifest.MaxEnvironment)
+		return err
 	}
 	n := 0
 	for line := range strings.Lines(string(data)) {
@@ -51,6 +49,24 @@ func readEnvFile(file string, env map[string]manifest.Entry) error {
 		}
 	}
 	return nil
+}
+
+// readSmall reads a file that a flag names, and no more of it than is allowed:
+// what is named by mistake may never end.
+func readSmall(flag, file string, limit int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", flag, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", flag, err)
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%s %s: larger than %d bytes", flag, file, limit)
+	}
+	return data, nil
 }
 
 func lookupEnv(name string) (string, bool) { return os.LookupEnv(name) }

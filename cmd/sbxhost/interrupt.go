@@ -34,6 +34,7 @@ func (a *app) interruptible(ctx context.Context) (context.Context, context.Cance
 		}
 		select {
 		case <-signals:
+			a.restoreTerminal()
 			a.note("interrupted again: not waiting for the clean-up")
 			os.Exit(exitInterrupted)
 		case <-done:

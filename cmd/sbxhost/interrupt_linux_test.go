@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,10 @@ import (
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/term"
+
+	"github.com/sbxhost/sbxhost/ledger/bolt"
+	"github.com/sbxhost/sbxhost/ledger/ledgertest"
 )
 
 // deadline bounds every wait of these tests.
@@ -189,7 +194,65 @@ func TestSecondInterruptDoesNotWait(t *testing.T) {
 		}
 	}
 	assert.Equal(t, exitInterrupted, <-patientDone)
-	assert.Empty(t, processes(t, mark))
+	// What the hasty one did not wait for ends after it.
+	assert.Eventually(t, func() bool { return len(processes(t, mark)) == 0 }, deadline, 10*time.Millisecond)
+}
+
+// A reconcile that waits for an engine is ended by Ctrl-C; what it did not finish
+// it says, and keeps.
+func TestInterruptedReconcile(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "sbx") // a socket's path must be short
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	silent, err := net.Listen("unix", filepath.Join(dir, "engine"))
+	require.NoError(t, err)
+	defer func() { _ = silent.Close() }()
+	asked := make(chan net.Conn, 1)
+	go func() {
+		c, err := silent.Accept()
+		if err != nil {
+			close(asked)
+			return
+		}
+		asked <- c
+	}()
+
+	cmd := command(t, "reconcile")
+	cmd.Env = append(cmd.Env, "DOCKER_HOST=unix://"+filepath.Join(dir, "engine"))
+	runs := filepath.Join(cmd.Dir, ".local/state/sbxhost/run")
+	require.NoError(t, os.MkdirAll(runs, 0o700))
+	leave := func(owner string) {
+		// A process that another test starts meanwhile would hold the lock until it
+		// executes, and the run would look as if it went on.
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+		l, err := bolt.Open(filepath.Join(runs, owner+ledgerExt), bolt.Options{})
+		require.NoError(t, err)
+		r := ledgertest.Record("s1", "a1")
+		r.Owner, r.Provider = owner, "docker"
+		require.NoError(t, l.Put(t.Context(), r))
+		require.NoError(t, l.Close())
+	}
+	leave(runOwner + "01")
+	leave(runOwner + "02")
+	var stdout, stderr screen
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	require.NoError(t, cmd.Start())
+	select {
+	case c, ok := <-asked:
+		require.True(t, ok)
+		defer func() { _ = c.Close() }()
+	case <-time.After(deadline):
+		t.Fatal("the engine was not asked")
+	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	assert.Equal(t, exitInterrupted, wait(t, cmd), stderr.String())
+	assert.Contains(t, stdout.String(), runOwner+"01: session s1 on docker could not be removed")
+	assert.Contains(t, stderr.String(), "sbxhost: interrupted\n")
+	left, err := filepath.Glob(filepath.Join(runs, "*"+ledgerExt))
+	require.NoError(t, err)
+	assert.Len(t, left, 2)
 }
 
 // A reader that goes away ends the command and the sandbox is removed.
@@ -205,6 +268,63 @@ func TestBrokenPipe(t *testing.T) {
 	require.NoError(t, out.Close())
 	assert.Equal(t, exitBrokenPipe, wait(t, cmd))
 	assert.Empty(t, processes(t, mark))
+}
+
+// The same with --json, whose one document nobody reads.
+func TestBrokenPipeJSON(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "run", "--json", "--", "true")
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	var stderr screen
+	cmd.Stdout, cmd.Stderr = w, &stderr
+	require.NoError(t, cmd.Start())
+	require.NoError(t, w.Close())
+	assert.Equal(t, exitBrokenPipe, wait(t, cmd))
+	assert.Empty(t, stderr.String())
+}
+
+// The second signal does not wait, but the terminal is given back all the same.
+func TestSecondInterruptRestoresTerminal(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "run", "-it", "--", "sh", "-c", `trap '' TERM INT HUP; echo ready; while :; do sleep 1; done`)
+	tty, sub, err := pty.Open()
+	require.NoError(t, err)
+	defer func() { _ = tty.Close() }()
+	before, err := term.GetState(int(tty.Fd())) // before the program can have changed it
+	require.NoError(t, err)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = sub, sub, sub
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, cmd.Start())
+	require.NoError(t, sub.Close())
+	out := &screen{}
+	go func() { _, _ = io.Copy(out, tty) }() // ends with EIO when the program does
+	out.wait(t, "ready")
+	raw, err := term.GetState(int(tty.Fd()))
+	require.NoError(t, err)
+	require.NotEqual(t, before, raw, "the terminal must be raw, or this test shows nothing")
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	ended := make(chan int, 1)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	go func() {
+		defer close(ended) // a failure must not be waited for
+		ended <- wait(t, cmd)
+	}()
+	for done := false; !done; {
+		select {
+		case code := <-ended:
+			assert.Equal(t, exitInterrupted, code)
+			done = true
+		case <-again.C:
+			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		}
+	}
+	out.wait(t, "interrupted again")
+	after, err := term.GetState(int(tty.Fd()))
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
 }
 
 // With -it the command has a terminal of our size that follows ours, keys reach

@@ -49,12 +49,14 @@ func (a *app) readManifest(f manifestFlags) (manifest.Manifest, []manifest.Pair,
 		if m, err = a.parseManifest(f.manifest); err != nil {
 			return m, nil, err
 		}
+		a.declared = append(a.declared, m.Pairs()...)
 	}
 	if m.Environment == nil {
 		m.Environment = map[string]manifest.Entry{}
 	}
 	for _, file := range f.envFiles {
-		if err := readEnvFile(file, m.Environment); err != nil {
+		err := readEnvFile(file, m.Environment)
+		if a.declared = append(a.declared, m.Pairs()...); err != nil {
 			return m, nil, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/sbxhost/sbxhost/grants"
 	"github.com/sbxhost/sbxhost/internal/config"
@@ -15,13 +16,17 @@ import (
 	"github.com/sbxhost/sbxhost/secret"
 )
 
+// compileTime bounds the compilation of a plugin: somebody waits for it, and can
+// interrupt it.
+const compileTime = 10 * time.Minute
+
 // loadPlugin loads a configured plugin. It is freed when the invocation ends.
 func (a *app) loadPlugin(ctx context.Context, cfg config.Loaded, name string) (*plugin.Plugin, error) {
 	pc, err := pluginConfig(ctx, cfg, name, a.logger)
 	if err != nil {
 		return nil, err
 	}
-	rt, err := plugin.NewRuntime(ctx, plugin.RuntimeConfig{CacheDir: a.pluginCache(cfg)})
+	rt, err := plugin.NewRuntime(ctx, plugin.RuntimeConfig{CacheDir: a.pluginCache(cfg), CompileTimeout: compileTime})
 	if err != nil {
 		return nil, fmt.Errorf("start the plugin runtime: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -57,7 +58,12 @@ func scriptE2B(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs("raw.wasm"), e.module, 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs("manifest.json"), e.manifest, 0o600))
-	ts.Check(os.WriteFile(ts.MkAbs("e2b-fake"), e.fake, 0o700)) //nolint:gosec // a program
+	// A process that another script starts meanwhile would have it open for writing,
+	// and what is open for writing cannot be executed.
+	syscall.ForkLock.RLock()
+	err = os.WriteFile(ts.MkAbs("e2b-fake"), e.fake, 0o700) //nolint:gosec // a program
+	syscall.ForkLock.RUnlock()
+	ts.Check(err)
 }
 
 // fake CONFIG [LINE…] starts ./e2b-fake until the script ends, writes a

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,7 +22,7 @@ they left: sandboxes of runs that were killed, and of removals that failed. What
 
 Only what the ledger and the labels at the provider both prove to be the run's is
 removed. What cannot be reached now is reported and stays in the ledger. The exit
-code is 1 when something is left to do.`,
+code is 1 when something is left to do, 130 after Ctrl-C.`,
 		Example: `  sbxhost reconcile
   sbxhost reconcile --kept
   sbxhost reconcile --json | jq '.[] | select(.status == "pending")'`,
@@ -33,23 +35,32 @@ code is 1 when something is left to do.`,
 			}
 			ctx, stop := a.interruptible(cmd.Context())
 			defer stop()
-			left, err := a.finishRuns(ctx, func(h *host.Host, name string) error {
-				_, register, err := a.openProvider(ctx, cfg, name, providerFlags{})
+			left, err := a.finishRuns(ctx, func(h *host.Host, name, place string) error {
+				p, register, err := a.openProvider(ctx, cfg, name, providerFlags{})
 				if err != nil {
+					return err
+				}
+				if err := checkPlace(name, p, place); err != nil {
 					return err
 				}
 				return register(h)
 			}, kept)
-			if err != nil {
+			interrupted := errors.Is(context.Cause(ctx), errInterrupted)
+			if err != nil && !interrupted {
 				return err
 			}
+			err = nil
 			if a.json {
 				err = a.printJSON(left)
-			} else {
+			} else if len(left) > 0 || !interrupted { // else it is not known
 				a.showRuns(left)
 			}
 			if err != nil {
 				return err
+			}
+			if interrupted { // what was done until then has been said
+				a.note("interrupted")
+				return exit(exitInterrupted)
 			}
 			for _, r := range left {
 				if r.Status == "pending" || r.Status == "unreadable" {
@@ -81,7 +92,11 @@ func (a *app) showRuns(left []leftRun) {
 			say("%s: session %s on %s could not be removed; it will be tried again", r.Run, s, strings.Join(r.Providers, ", "))
 		}
 		if r.Error != "" {
+			said = true
 			a.note("%s: %s", r.Run, r.Error)
+			if r.Status == "pending" {
+				a.note("%s: its ledger is %s", r.Run, r.Ledger)
+			}
 		}
 		if r.Status == "running" {
 			say("%s: running", r.Run)

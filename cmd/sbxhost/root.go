@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +15,7 @@ import (
 func (a *app) execute(args []string) int {
 	defer a.leave()
 	root := a.root()
+	a.args = args
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
@@ -25,6 +28,15 @@ func (a *app) execute(args []string) int {
 	var x *exitError
 	if err != nil && !errors.As(err, &x) && cobraUsage(err) {
 		err = &exitError{code: exitFailed, err: err, usage: true}
+	}
+	if err != nil && !a.known && cmd != nil && (cmd.Name() == "run" || cmd.Name() == "redact") {
+		a.maskTyped() // no other command reads values
+	}
+	if err == nil && a.unwritten != nil {
+		err = fmt.Errorf("write the result: %w", a.unwritten)
+		if errors.Is(err, syscall.EPIPE) {
+			err = exit(exitBrokenPipe)
+		}
 	}
 	return a.report(err, path)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"strings"
 	"sync"
 	"syscall"
@@ -74,6 +76,9 @@ func (a *app) runPlan(ctx context.Context, cfg config.Loaded, p *plan) (out *run
 	if p.keep && !prov.Describe().Survives {
 		return nil, usageError("--keep: sandboxes of %s do not outlive this process", p.provider)
 	}
+	if err := led.place(placeOf(p.provider, prov)); err != nil {
+		return nil, err
+	}
 	a.sweepRuns(ctx, p.provider, prov)
 	p.create.Progress = a.progress()
 	s, err := h.Create(ctx, p.create)
@@ -140,7 +145,7 @@ func (a *app) exec(ctx context.Context, s *host.Session, p *plan) (res *host.Res
 		req.MaxOutput = streamKept
 	}
 	if p.pass {
-		req.Stdin = a.stdin
+		req.Stdin = input{a.stdin}
 	}
 	restore := func() {}
 	if p.tty {
@@ -190,6 +195,17 @@ func (a *app) exec(ctx context.Context, s *host.Session, p *plan) (res *host.Res
 		return nil, broken, errors.New("the command's output ended without its result")
 	}
 	return res, broken, nil
+}
+
+// input is our own: one that is closed, or whose terminal has gone, has ended.
+type input struct{ r io.Reader }
+
+func (i input) Read(p []byte) (int, error) {
+	n, err := i.r.Read(p)
+	if errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.EIO) || errors.Is(err, fs.ErrClosed) {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // copyEvents writes output to our own streams and returns the result.

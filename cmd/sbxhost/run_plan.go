@@ -61,7 +61,7 @@ func (a *app) planRun(cfg config.Loaded, f runFlags, args []string) (*plan, erro
 	if err != nil {
 		return nil, err
 	}
-	a.maskMessages(m.Pairs(), activation.Env())
+	a.maskMessages(append(a.typed(), m.Pairs()...), activation.Env())
 	uploads, err := planUploads(f.files)
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/sbxhost/sbxhost/grants"
@@ -14,13 +13,16 @@ import (
 // requiredSecrets is the key of a skill's front matter that lists what it needs.
 const requiredSecrets = "required-secrets"
 
+// maxSkill bounds the file with it.
+const maxSkill = 1 << 20
+
 // readSkill returns what the YAML front matter of a Markdown file declares under
 // required-secrets: a list of names, or of mappings {name, optional}. Everything
 // else in the file is left alone.
 func readSkill(file string) ([]grants.Requirement, error) {
-	data, err := os.ReadFile(file)
+	data, err := readSmall("--skill", file, maxSkill)
 	if err != nil {
-		return nil, fmt.Errorf("read --skill: %w", err)
+		return nil, err
 	}
 	front, ok := frontMatter(string(data))
 	if !ok {

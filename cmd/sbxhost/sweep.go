@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -58,10 +59,46 @@ func (a *app) openRunLedger() (*runLedger, error) {
 	}
 	l := &runLedger{id: runOwner + hex.EncodeToString(b[:])}
 	l.path = filepath.Join(dir, l.id+ledgerExt)
-	if l.Ledger, err = bolt.Open(l.path, bolt.Options{Wait: 10 * time.Second}); err != nil {
+	if l.Ledger, err = bolt.Open(l.path, bolt.Options{Wait: 10 * time.Second, Logger: a.logger}); err != nil {
 		return nil, fmt.Errorf("make the ledger of this run: %w", err)
 	}
 	return l, nil
+}
+
+// placeMark is between a ledger's run and the place of its sandbox.
+const placeMark = "@"
+
+// placeOf is a short name of where a provider's sandboxes are: an engine, a state
+// directory. From another one they look gone, and their record must stay. "" for a
+// provider that has one place only, or does not say.
+func placeOf(name string, p provider.Provider) string {
+	l, ok := p.(interface{ Place() string })
+	if !ok || l.Place() == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(name + "\x00" + l.Place()))
+	return hex.EncodeToString(sum[:4])
+}
+
+// checkPlace refuses a provider that is not where a run's sandbox is.
+func checkPlace(name string, p provider.Provider, place string) error {
+	if have := placeOf(name, p); place != "" && have != place {
+		return errors.New("its sandbox is on another engine or service, or in another state directory, than this configuration names; use the one of that run (DOCKER_HOST, docker.host, daytona.apiUrl and its API key, local.stateDir); if that is no more, remove the ledger")
+	}
+	return nil
+}
+
+// place notes, in the file's name, where the sandbox of this run will be.
+func (l *runLedger) place(place string) error {
+	if place == "" {
+		return nil
+	}
+	path := strings.TrimSuffix(l.path, ledgerExt) + placeMark + place + ledgerExt
+	if err := os.Rename(l.path, path); err != nil {
+		return fmt.Errorf("note the place of this run: %w", err)
+	}
+	l.path = path
+	return nil
 }
 
 // keep marks the ledger as one of a run that ended and left its sandbox on
@@ -116,11 +153,11 @@ type leftRun struct {
 	Pending   []string `json:"pending,omitempty"`
 	Providers []string `json:"providers,omitempty"` // of what is pending
 	Error     string   `json:"error,omitempty"`
-	Ledger    string   `json:"ledger,omitempty"` // with unreadable
+	Ledger    string   `json:"ledger,omitempty"` // with pending and unreadable
 }
 
-// registrar makes a provider known to a host.
-type registrar func(h *host.Host, name string) error
+// registrar makes a provider known to a host, if it is in this place.
+type registrar func(h *host.Host, name, place string) error
 
 // finishRuns finishes what runs left that are not alive any more. all includes
 // what --keep left, whose lifetime is looked after otherwise. It never fails: what
@@ -134,6 +171,7 @@ func (a *app) finishRuns(ctx context.Context, register registrar, all bool) ([]l
 	if err != nil {
 		return nil, err
 	}
+	removeUnmade(dir)
 	out := []leftRun{}
 	for _, path := range names {
 		if ctx.Err() != nil {
@@ -146,11 +184,22 @@ func (a *app) finishRuns(ctx context.Context, register registrar, all bool) ([]l
 	return out, nil
 }
 
+// removeUnmade removes ledgers whose runs were killed while making them; nothing
+// was made that they could know of.
+func removeUnmade(dir string) {
+	names, _ := filepath.Glob(filepath.Join(dir, "."+runOwner+"*"+ledgerExt+".new-*")) // the pattern is ours
+	for _, path := range names {
+		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > startTime {
+			_ = os.Remove(path) // the next one tries again
+		}
+	}
+}
+
 func (a *app) finishRun(ctx context.Context, path string, register registrar, all bool) (leftRun, bool) {
 	id, kept := strings.CutSuffix(filepath.Base(path), keptExt)
-	id = strings.TrimSuffix(id, ledgerExt)
+	id, place, _ := strings.Cut(strings.TrimSuffix(id, ledgerExt), placeMark)
 	r := leftRun{Run: id}
-	led, err := bolt.Open(path, bolt.Options{MustExist: true, Wait: -1})
+	led, err := bolt.Open(path, bolt.Options{MustExist: true, Wait: -1, Owner: id, Logger: a.logger})
 	var used *bolt.InUseError
 	switch {
 	case provider.CodeOf(err) == provider.NotFound:
@@ -165,7 +214,7 @@ func (a *app) finishRun(ctx context.Context, path string, register registrar, al
 	defer func() { _ = led.Close() }() // every change is on disk
 	before, err := led.List(ctx, id)
 	if err != nil {
-		r.Status, r.Error = "pending", err.Error()
+		r.Status, r.Error, r.Ledger = "pending", err.Error(), path
 		return r, true
 	}
 	if len(before) == 0 {
@@ -174,12 +223,15 @@ func (a *app) finishRun(ctx context.Context, path string, register registrar, al
 		}
 		return r, false
 	}
-	err = a.settleRun(ctx, id, led, before, register, kept && !all)
+	err = a.settleRun(ctx, id, place, led, before, register, kept && !all)
 	after, lerr := led.List(context.WithoutCancel(ctx), id)
 	if lerr != nil {
 		after = before
 	}
 	r.describe(before, after, kept && !all, err)
+	if r.Status == "pending" {
+		r.Ledger = path
+	}
 	if len(after) == 0 {
 		_ = os.Remove(path) // an empty ledger does no harm
 	}
@@ -222,7 +274,7 @@ func (r *leftRun) describe(before, after []ledger.Record, kept bool, err error) 
 }
 
 // settleRun removes what a run left; of one that was kept only what is over.
-func (a *app) settleRun(ctx context.Context, id string, led ledger.Ledger, records []ledger.Record, register registrar, kept bool) (err error) {
+func (a *app) settleRun(ctx context.Context, id, place string, led ledger.Ledger, records []ledger.Record, register registrar, kept bool) (err error) {
 	h, err := host.New(host.Options{ID: id, Ledger: led, Logger: a.logger})
 	if err != nil {
 		return err
@@ -239,7 +291,7 @@ func (a *app) settleRun(ctx context.Context, id string, led ledger.Ledger, recor
 			continue
 		}
 		registered[rec.Provider] = true
-		if err := register(h, rec.Provider); err != nil {
+		if err := register(h, rec.Provider, place); err != nil {
 			errs = append(errs, fmt.Errorf("provider %s: %w", rec.Provider, err))
 		}
 	}
@@ -265,9 +317,12 @@ func (a *app) settleRun(ctx context.Context, id string, led ledger.Ledger, recor
 func (a *app) sweepRuns(ctx context.Context, name string, p provider.Provider) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	register := func(h *host.Host, other string) error {
+	register := func(h *host.Host, other, place string) error {
 		if other != name {
 			return fs.ErrNotExist
+		}
+		if err := checkPlace(name, p, place); err != nil {
+			return err
 		}
 		return h.Register(name, p)
 	}

@@ -9,7 +9,8 @@ import (
 )
 
 // raw puts our terminal into raw mode, so that keys reach the command's terminal
-// unchanged, Ctrl-C included. The returned function puts it back.
+// unchanged, Ctrl-C included. The returned function puts it back, and so does
+// restoreTerminal.
 func (a *app) raw() (restore func(), err error) {
 	fd, ok := terminal(a.stdin)
 	if !ok {
@@ -19,7 +20,21 @@ func (a *app) raw() (restore func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the terminal: %w", err)
 	}
-	return func() { _ = term.Restore(fd, old) }, nil // nothing more can be done
+	a.rawMu.Lock()
+	defer a.rawMu.Unlock()
+	a.unraw = func() { _ = term.Restore(fd, old) } // nothing more can be done
+	return a.restoreTerminal, nil
+}
+
+// restoreTerminal ends raw mode, if it is on. A process that leaves without it
+// leaves its user a terminal that shows nothing of what is typed.
+func (a *app) restoreTerminal() {
+	a.rawMu.Lock()
+	defer a.rawMu.Unlock()
+	if a.unraw != nil {
+		a.unraw()
+		a.unraw = nil
+	}
 }
 
 // size returns our terminal's size, 80×24 without one.

@@ -17,26 +17,24 @@ import (
 	"github.com/sbxhost/sbxhost/internal/daytonatest"
 )
 
-// slow makes each state long enough to be seen.
-var slow = daytonatest.Timing{Visible: 80 * time.Millisecond, Create: 150 * time.Millisecond, Build: 150 * time.Millisecond,
-	Start: 150 * time.Millisecond, Stop: 150 * time.Millisecond, Archive: 150 * time.Millisecond, Restore: 150 * time.Millisecond, Destroy: 150 * time.Millisecond}
+// slow has each state last until the test lets a minute pass.
+var slow = daytonatest.Timing{Visible: 30 * time.Second, Build: time.Minute, Stop: time.Minute, Archive: time.Minute, Restore: time.Minute, Destroy: time.Minute}
 
-// trace collects the states that GET shows until one of them comes last.
-func (c *client) trace(id, last string) []string {
+// passes sees a sandbox in one state after another; between them a minute passes.
+func (c *client) passes(id string, states ...string) {
 	c.t.Helper()
-	var seen []string
-	require.Eventually(c.t, func() bool {
+	for i, want := range states {
+		if i > 0 {
+			c.s.Advance(time.Minute)
+		}
 		r := c.api("GET", "sandbox/"+id, nil)
-		state := "404"
-		if r.status == 200 {
-			state, _ = r.object(c.t)["state"].(string)
+		if want == "404" {
+			assert.Equal(c.t, 404, r.status)
+			continue
 		}
-		if len(seen) == 0 || seen[len(seen)-1] != state {
-			seen = append(seen, state)
-		}
-		return state == last
-	}, 30*time.Second, 5*time.Millisecond, "states so far %v", &seen)
-	return seen
+		require.Equal(c.t, 200, r.status, r.text)
+		assert.Equal(c.t, want, r.object(c.t)["state"])
+	}
 }
 
 func TestAuthentication(t *testing.T) {
@@ -72,7 +70,7 @@ func TestToolboxNeedsTheID(t *testing.T) {
 
 func TestCreateFromSnapshot(t *testing.T) {
 	t.Parallel()
-	c := fake(t, daytonatest.Options{Timing: slow})
+	c := fake(t, daytonatest.Options{Timing: daytonatest.Timing{Create: 150 * time.Millisecond}})
 	began := time.Now()
 	r := c.api("POST", "sandbox", object{"name": "one", "env": object{"A": "clear"}, "labels": object{"k": "v"}, "autoStopInterval": 7})
 	require.Equal(t, 200, r.status, r.text)
@@ -96,12 +94,16 @@ func TestCreateFromSnapshot(t *testing.T) {
 
 func TestCreateIsNotVisibleAtOnce(t *testing.T) {
 	t.Parallel()
-	c := fake(t, daytonatest.Options{Timing: slow})
+	timing := slow
+	timing.Create = time.Minute
+	c := fake(t, daytonatest.Options{Timing: timing})
 	r := c.api("POST", "sandbox", object{"buildInfo": object{"dockerfileContent": "FROM debian:12\n"}})
 	require.Equal(t, 200, r.status)
 	assert.Equal(t, "pending_build", r.object(t)["state"])
 	id, _ := r.object(t)["id"].(string)
-	assert.Equal(t, []string{"404", "pending_build", "building_snapshot", "creating", "started"}, c.trace(id, "started"))
+	c.passes(id, "404")
+	c.s.Advance(30 * time.Second)
+	c.passes(id, "pending_build", "building_snapshot", "creating", "started")
 	link, _ := c.api("GET", "sandbox/"+id+"/build-logs-url", nil).object(t)["url"].(string)
 	logs := c.do("GET", link, nil, header("Authorization", ""))
 	assert.Contains(t, logs.text, "FROM debian:12")
@@ -111,13 +113,22 @@ func TestCreateIsNotVisibleAtOnce(t *testing.T) {
 
 func TestBuildLogsAreFollowed(t *testing.T) {
 	t.Parallel()
-	c := fake(t, daytonatest.Options{Timing: slow})
+	c := fake(t, daytonatest.Options{Timing: daytonatest.Timing{Build: time.Minute}})
 	r := c.api("POST", "sandbox", object{"buildInfo": object{"dockerfileContent": "FROM debian:12\n"}})
 	id, _ := r.object(t)["id"].(string)
 	c.state(id, "pending_build")
 	link, _ := c.api("GET", "sandbox/"+id+"/build-logs-url", nil).object(t)["url"].(string)
-	logs := c.do("GET", link+"?follow=true", nil) // ends with the build
-	assert.Contains(t, logs.text, "Successfully built")
+	followed := make(chan reply, 1)
+	go func() { followed <- c.do("GET", link+"?follow=true", nil) }() // ends with the build
+	for {
+		select {
+		case logs := <-followed:
+			assert.Contains(t, logs.text, "Successfully built")
+			return
+		case <-time.After(20 * time.Millisecond):
+			c.s.Advance(time.Minute)
+		}
+	}
 }
 
 func TestBuildOfMissingImageFails(t *testing.T) {
@@ -193,7 +204,9 @@ func TestCreateIsRefused(t *testing.T) {
 
 func TestStates(t *testing.T) {
 	t.Parallel()
-	c := fake(t, daytonatest.Options{Timing: slow})
+	timing := slow
+	timing.Visible = 0 // the least there is
+	c := fake(t, daytonatest.Options{Timing: timing})
 	id := c.create(object{"name": "s"})
 	post := func(what string) reply { return c.api("POST", "sandbox/"+id+"/"+what, nil) }
 	code, _ := c.exec(id, "echo kept >/tmp/f; (sleep 100 &) >/dev/null 2>&1")
@@ -211,7 +224,7 @@ func TestStates(t *testing.T) {
 		c.wantError(post(what), 409, "state change in progress")
 	}
 	c.wantError(c.api("DELETE", "sandbox/"+id, nil), 409, "state change in progress")
-	assert.Equal(t, []string{"stopping", "stopped"}, c.trace(id, "stopped"))
+	c.passes(id, "stopping", "stopped")
 	c.wantError(c.box(id, "GET", "work-dir", nil), 400, "failed to resolve container IP")
 	c.wantError(post("stop"), 400, "not in a stoppable state")
 
@@ -222,14 +235,15 @@ func TestStates(t *testing.T) {
 	assert.Equal(t, 1, code)
 
 	post("stop")
-	c.trace(id, "stopped")
+	c.passes(id, "stopping", "stopped")
 	assert.Equal(t, "archiving", post("archive").object(t)["state"])
-	assert.Equal(t, []string{"archiving", "archived"}, c.trace(id, "archived"))
+	c.passes(id, "archiving", "archived")
 	c.wantError(c.box(id, "GET", "work-dir", nil), 404, "container not found")
 	o := post("start").object(t)
 	assert.Equal(t, "archived", o["state"], "a start from the archive answers at once")
 	assert.Equal(t, "started", o["desiredState"])
-	assert.Equal(t, []string{"archived", "restoring", "started"}, c.trace(id, "started"))
+	c.state(id, "restoring")
+	c.passes(id, "restoring", "started")
 	_, text = c.exec(id, "cat /tmp/f")
 	assert.Equal(t, "kept\n", text)
 
@@ -238,7 +252,7 @@ func TestStates(t *testing.T) {
 	assert.Regexp(t, `^DESTROYED_s_\d+$`, o["name"])
 	c.wantError(c.api("DELETE", "sandbox/"+id, nil), 409, "state change in progress")
 	assert.Equal(t, 404, c.api("GET", "sandbox/s", nil).status, "its name is free at once")
-	assert.Equal(t, []string{"destroying", "404"}, c.trace(id, "404"))
+	c.passes(id, "destroying", "404")
 	c.wantError(c.api("DELETE", "sandbox/"+id, nil), 404, "not found")
 	c.wantError(c.box(id, "GET", "work-dir", nil), 404, "container not found")
 	info, ok := c.s.Sandbox(id)

@@ -105,6 +105,11 @@ func (c *call) create() {
 	}
 	s := c.s
 	s.mu.Lock()
+	if s.closing() { // nobody would remove it
+		s.mu.Unlock()
+		c.empty(http.StatusBadGateway)
+		return
+	}
 	if s.find(sb.name) != nil {
 		s.mu.Unlock()
 		c.fail(http.StatusConflict, "Sandbox with name "+sb.name+" already exists")
@@ -122,7 +127,7 @@ func (c *call) create() {
 	}
 	s.sandboxes = append(s.sandboxes, sb)
 	c.faultsOfLife(sb)
-	c.log.Sandbox = sb.id
+	c.s.rec.note(func() { c.log.Sandbox = sb.id })
 	if sb.dockerfile != "" {
 		c.build(sb, in)
 		return

@@ -415,6 +415,15 @@ func owner(info os.FileInfo) (uid, gid uint32) {
 	return 0, 0
 }
 
+// unread is how much of a terminal's output is still to be read.
+func unread(master *os.File) int {
+	n := 0
+	if raw, err := master.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	return n
+}
+
 // makePipe makes a named pipe and holds both its ends.
 func makePipe(file string) (*os.File, error) {
 	if err := unix.Mkfifo(file, 0o600); err != nil {

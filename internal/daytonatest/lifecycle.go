@@ -80,7 +80,7 @@ func (c *call) with(f func(sb *sandbox) (int, any)) {
 	if sb == nil {
 		status, body = http.StatusNotFound, "Sandbox with ID or name "+c.params["id"]+" not found"
 	} else {
-		c.log.Sandbox = sb.id
+		c.s.rec.note(func() { c.log.Sandbox = sb.id })
 		status, body = f(sb)
 	}
 	c.s.mu.Unlock()

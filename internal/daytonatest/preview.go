@@ -169,7 +169,7 @@ func (c *call) preview() {
 		return
 	}
 	c.sb = sb
-	c.log.Sandbox = sb.id
+	c.s.rec.note(func() { c.log.Sandbox = sb.id })
 	d := sb.running()
 	if d == nil {
 		c.noContainer()

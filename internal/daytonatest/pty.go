@@ -185,12 +185,19 @@ func (p *pty) read(s *Server) {
 	stop := make(chan struct{})
 	s.jobs.Go(func() {
 		<-done
-		// What still holds the terminal must not delay the end of its shell.
-		select {
-		case <-stop:
-		case <-time.After(100 * time.Millisecond):
+		defer func() { _ = p.file.Close() }()
+		// What still holds the terminal must not delay the end of its shell. What
+		// was printed before is read, unless there is no end of it.
+		for range 50 {
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			if unread(p.file) == 0 {
+				return
+			}
 		}
-		_ = p.file.Close()
 	})
 	buf := make([]byte, 4096)
 	for {
@@ -517,7 +524,7 @@ func (c *call) deliver(ctx context.Context, ws *websocket.Conn, p *pty, client *
 			select {
 			case <-p.ended:
 				input = nil
-			case <-time.After(50 * time.Millisecond):
+			case <-time.After(time.Second):
 				return true
 			}
 		case <-ctx.Done():

@@ -26,7 +26,7 @@ func (c *client) say(ws *websocket.Conn, text string) {
 // until reads binary frames until the text was there.
 func (c *client) until(ws *websocket.Conn, want string) string {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	var all strings.Builder
 	for !strings.Contains(all.String(), want) {
@@ -148,7 +148,7 @@ func TestPTYOutputWithoutListenerIsLost(t *testing.T) {
 	ws, _ := c.dial(id, "process/pty/p/connect")
 	c.say(ws, "while [ ! -e /tmp/go ]; do sleep 0.02; done; echo un''heard; touch /tmp/said\n")
 	require.NoError(t, ws.Close(websocket.StatusNormalClosure, ""))
-	c.exec(id, "touch /tmp/go; while [ ! -e /tmp/said ]; do sleep 0.02; done; sleep 0.1")
+	c.exec(id, "touch /tmp/go; while [ ! -e /tmp/said ]; do sleep 0.02; done; sleep 1")
 	ws, _ = c.dial(id, "process/pty/p/connect")
 	c.say(ws, "echo he''ard\n")
 	assert.NotContains(t, c.until(ws, "heard"), "unheard")

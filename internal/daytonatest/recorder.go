@@ -52,6 +52,13 @@ func (r *recorder) begin(now time.Time, c *call) *Request {
 	return q
 }
 
+// note changes what is logged of a request that is under way, and may be read.
+func (r *recorder) note(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
 func (r *recorder) end(c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -112,4 +113,42 @@ func TestUnauthorizedRequestsAreLoggedAsSuch(t *testing.T) {
 	require.Len(t, log, 1)
 	assert.False(t, log[0].Authorized)
 	assert.Equal(t, 401, log[0].Status)
+}
+
+// The log can be read while requests are under way.
+func TestRequestsAreReadMeanwhile(t *testing.T) {
+	t.Parallel()
+	c := plainFake(t, daytonatest.Options{})
+	id := c.create()
+	c.s.Inject(daytonatest.Fault{Kind: daytonatest.Slow, Delay: time.Millisecond, On: []daytonatest.Op{daytonatest.OpGet}})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 100 {
+			c.api("GET", "sandbox/"+id, nil)
+		}
+	}()
+	for {
+		for _, r := range c.s.Requests() {
+			assert.Contains(t, []string{"", id}, r.Sandbox)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}
+
+// What a program said last is shown, however late it is read.
+func TestPTYShowsTheEnd(t *testing.T) {
+	t.Parallel()
+	c := fake(t, daytonatest.Options{})
+	id := c.create()
+	require.Equal(t, 201, c.box(id, "POST", "process/pty", object{"id": "p"}).status)
+	ws, _ := c.dial(id, "process/pty/p/connect")
+	require.NotNil(t, ws)
+	c.say(ws, "seq 20000; echo the e''nd; exit\n")
+	_, binary, _ := c.frames(ws)
+	assert.Contains(t, binary, "the end")
 }

@@ -161,7 +161,7 @@ func (c *call) admit() {
 		defer remove()
 	}
 	if f, ok := c.s.faults.of(c); ok {
-		c.log.Fault = f.Kind
+		c.s.rec.note(func() { c.log.Fault = f.Kind })
 		c.broken(f)
 		return
 	}

@@ -39,7 +39,7 @@ type Server struct {
 	rec    recorder
 	conns  connTable
 	done   chan struct{} // closed by Close
-	jobs   sync.WaitGroup
+	jobs   jobs
 
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced at each change of a sandbox

@@ -20,7 +20,7 @@ import (
 // dial opens a websocket of a sandbox's toolbox.
 func (c *client) dial(id, path string, subprotocols ...string) (*websocket.Conn, *http.Response) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	ws, p, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(c.s.ToolboxURL(), "http")+"/"+id+"/"+path, &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + c.s.Key()}}, HTTPClient: c.http, Subprotocols: subprotocols})
@@ -34,7 +34,7 @@ func (c *client) dial(id, path string, subprotocols ...string) (*websocket.Conn,
 // frames reads a websocket to its end.
 func (c *client) frames(ws *websocket.Conn) (text []string, binary string, end websocket.CloseError) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	for {
 		kind, data, err := ws.Read(ctx)
@@ -161,7 +161,7 @@ func TestSessionShellThatExits(t *testing.T) {
 	c := fake(t, daytonatest.Options{})
 	id := c.create()
 	c.box(id, "POST", "process/session", object{"sessionId": "s"})
-	c.http.Timeout = 700 * time.Millisecond
+	c.http.Timeout = 3 * time.Second // the shell is gone by then
 	r := c.box(id, "POST", "process/session/s/exec", object{"command": "exit 3"})
 	require.ErrorContains(t, r.err, "Timeout")
 	c.http.Timeout = 20 * time.Second

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -64,8 +65,18 @@ func NewOutside(tb testing.TB, probe string, uid int) *Outside {
 	o.listen("unix", o.config.PathSocket)
 	o.must(os.Chmod(o.config.PathSocket, 0o777))
 	for _, ip := range o.addresses() {
-		o.config.TCP = append(o.config.TCP, o.listen("tcp", net.JoinHostPort(ip, "0")))
-		o.config.UDP = append(o.config.UDP, o.echo("udp", net.JoinHostPort(ip, "0")))
+		l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+		if errors.Is(err, unix.EADDRNOTAVAIL) {
+			continue // of a network that went since: other tests make and remove some
+		}
+		o.must(err)
+		o.config.TCP = append(o.config.TCP, o.accept(l))
+		conn, err := net.ListenPacket("udp", net.JoinHostPort(ip, "0"))
+		if errors.Is(err, unix.EADDRNOTAVAIL) {
+			continue
+		}
+		o.must(err)
+		o.config.UDP = append(o.config.UDP, o.answer(conn))
 	}
 
 	o.sharedMemory(token)
@@ -129,6 +140,10 @@ func (o *Outside) contact(format string, args ...any) {
 func (o *Outside) listen(network, address string) string {
 	l, err := net.Listen(network, address)
 	o.must(err)
+	return o.accept(l)
+}
+
+func (o *Outside) accept(l net.Listener) string {
 	o.tb.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -147,6 +162,10 @@ func (o *Outside) listen(network, address string) string {
 func (o *Outside) echo(network, address string) string {
 	conn, err := net.ListenPacket(network, address)
 	o.must(err)
+	return o.answer(conn)
+}
+
+func (o *Outside) answer(conn net.PacketConn) string {
 	o.tb.Cleanup(func() { _ = conn.Close() })
 	go func() {
 		buf := make([]byte, 2048)
@@ -176,7 +195,9 @@ func (o *Outside) addresses() []string {
 			o.config.HostInterface = i.Name
 		}
 		addrs, err := i.Addrs()
-		o.must(err)
+		if err != nil {
+			continue // it went since
+		}
 		for _, a := range addrs {
 			ip, _, err := net.ParseCIDR(a.String())
 			if err == nil && !ip.IsLinkLocalUnicast() {

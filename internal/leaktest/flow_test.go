@@ -122,7 +122,7 @@ func hostName(c leaktest.Canary) string { return "LEAKTEST_HOST_" + c.Name }
 // runFlow goes through everything. The corpus calls what the workload printed or
 // wrote "workload:…"; nothing else may hold a value even without masking.
 func runFlow(t *testing.T, masking redact.Options) *flow {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // a program is compiled in it
 	t.Cleanup(cancel)
 	f := &flow{t: t, ctx: ctx, masked: !masking.Off}
 	all := leaktest.Canaries(t)

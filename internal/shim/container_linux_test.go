@@ -20,6 +20,7 @@ import (
 	"unsafe"
 
 	"github.com/sbxhost/sbxhost/internal/shim"
+	"github.com/sbxhost/sbxhost/internal/shim/shimbin"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -140,10 +141,7 @@ func containerTree(root string, o boxOptions) error {
 			return err
 		}
 	}
-	bin, err := os.ReadFile(program())
-	if err != nil {
-		return err
-	}
+	bin, _ := shimbin.Linux(runtime.GOARCH)
 	if err := os.WriteFile(at(".sbx/shim"), bin, 0o755); err != nil {
 		return err
 	}
@@ -273,7 +271,7 @@ func startBox(t *testing.T, o boxOptions) (*box, *shim.Control) {
 	t.Helper()
 	b := launchBox(t, o)
 	c := b.attach()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p, err := c.Ping(ctx)
 	require.NoError(t, err, "%s", b.log)
@@ -331,7 +329,7 @@ func (b *box) wait() {
 	b.t.Helper()
 	select {
 	case <-b.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		b.t.Fatal("the container did not end")
 	}
 }
@@ -500,7 +498,7 @@ func (b *box) tryExec(id, user, script string, mods ...func(*shim.Request)) (*sh
 		m(&req)
 	}
 	e := b.engineExec(shim.ExecArgs(id))
-	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
 	x, err := shim.Start(ctx, e, req)
 	return x, out, e, err

@@ -91,6 +91,7 @@ type Exec struct {
 	ended    bool // exit or loss
 	gone     bool // nothing of it is left
 	finished bool
+	lost     bool // the connection ended: nothing more will be answered
 	status   Status
 	kills    []chan error
 	timedOut bool
@@ -256,7 +257,7 @@ func directStreams(req Request) (theirs, ours []*os.File, err error) {
 func (e *Exec) connect(req Request, direct bool, ours []*os.File) {
 	switch {
 	case direct && req.TTY:
-		e.streams = []stream{startPump(e.terminal, req.Stdout)}
+		e.streams = []stream{startPump(e.terminal, true, req.Stdout)}
 		in := &terminalInput{f: e.terminal}
 		if req.Input != nil {
 			go feed(in, req.Input)
@@ -267,7 +268,7 @@ func (e *Exec) connect(req Request, direct bool, ours []*os.File) {
 		}
 		return
 	case direct:
-		e.streams = []stream{startPump(ours[1], req.Stdout), startPump(ours[2], req.Stderr)}
+		e.streams = []stream{startPump(ours[1], false, req.Stdout), startPump(ours[2], false, req.Stderr)}
 		if req.Input != nil {
 			go feed(ours[0], req.Input)
 		} else if req.LiveInput {
@@ -379,6 +380,7 @@ func (e *Exec) frame(f wire.Frame) bool {
 
 // lostConn settles everything that waits for a frame. Called with mu held.
 func (e *Exec) lostConn() {
+	e.lost = true
 	if !e.ended {
 		e.ended = true
 		for _, s := range e.streams {
@@ -496,7 +498,7 @@ func (e *Exec) requestKill(grace time.Duration, timeout bool) <-chan error {
 		answer <- nil
 		return answer
 	}
-	if e.ended && e.exit == nil {
+	if e.lost {
 		e.mu.Unlock()
 		answer <- ErrLost
 		return answer

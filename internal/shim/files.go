@@ -65,15 +65,16 @@ func (f *Files) call(ctx context.Context, op, name string, read bool, do func(*f
 		st.used = true
 		stop := context.AfterFunc(ctx, st.close)
 		err = do(st)
-		if !stop() && err != nil {
+		stopped := !stop() // then somebody closes the stream
+		if stopped && err != nil {
 			st.close()
 			return p.context(ctx)
 		}
-		if err == nil || !st.broken {
+		if !stopped && (err == nil || !st.broken) {
 			f.pool.put(st)
 		} else {
 			st.close()
-			if reused && read && st.silent {
+			if err != nil && reused && read && st.silent {
 				continue
 			}
 		}
@@ -148,6 +149,14 @@ type fileReader struct {
 
 // Read must not be called at the same time as itself or Close.
 func (r *fileReader) Read(b []byte) (int, error) {
+	// What has arrived already does not count: to cancel is to be heard at once. The
+	// rest of the answer is still to come, so nobody else may have the stream.
+	if r.err == nil && r.ctx.Err() != nil {
+		st := r.st
+		r.st, r.rest, r.err = nil, nil, r.problem.context(r.ctx)
+		r.stop()
+		st.close()
+	}
 	for len(r.rest) == 0 && r.err == nil && len(b) > 0 {
 		fr, err := r.st.next()
 		switch {

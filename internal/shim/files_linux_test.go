@@ -67,7 +67,7 @@ func filesOn(t *testing.T) (*shim.Files, string, *helper) {
 			go func() { defer close(done); _, _ = c.Process.Wait() }()
 			select {
 			case <-done:
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				_ = c.Process.Kill()
 				<-done
 				t.Error("a file helper did not end with its stream")
@@ -517,14 +517,17 @@ func TestFilesInAContainer(t *testing.T) {
 	}
 	app := files("app")
 	require.NoError(t, app.Write(t.Context(), "mine", strings.NewReader("x"), provider.WriteOptions{Mode: 0o600}))
+	inUse, _, err := app.Open(t.Context(), "mine") // an idle helper ends after a while
+	require.NoError(t, err)
 	x, out, _ := b.exec("x", "app", `stat -c '%u %g %a' mine; mkdir closed; chmod 0 closed; for d in /proc/[0-9]*; do case "$(tr '\0' ' ' <$d/cmdline)" in "/.sbx/shim files"*) pid=${d#/proc/};; esac; done
 		kill -KILL $pid || kill -STOP $pid || head -c1 /proc/$pid/environ || echo "cannot reach $((pid > 1))"`, func(r *shim.Request) { r.Dir = "/workspace" })
 	wait(t, x)
 	assert.Contains(t, out.String(), "1000 1001 600")
 	assert.Contains(t, out.String(), "cannot reach 1")
 	lives(t, c, "files-1")
+	require.NoError(t, inUse.Close())
 	other := files("other")
-	_, _, err := other.Open(t.Context(), "mine")
+	_, _, err = other.Open(t.Context(), "mine")
 	code(t, provider.PermissionDenied, err)
 	code(t, provider.PermissionDenied, other.Write(t.Context(), "theirs", strings.NewReader("x"), provider.WriteOptions{}))
 	code(t, provider.PermissionDenied, app.Write(t.Context(), "closed/x", strings.NewReader("x"), provider.WriteOptions{}))
@@ -535,4 +538,39 @@ func TestFilesInAContainer(t *testing.T) {
 	assert.Positive(t, k.Execs)
 	_, err = app.Stat(t.Context(), "mine")
 	require.NoError(t, err, "the next operation has a helper of its own")
+}
+
+// halfCancelled is a context in the middle of being cancelled: it says that it has
+// ended, and what waits for its end has not been told yet.
+type halfCancelled struct {
+	context.Context
+	ended atomic.Bool
+}
+
+func (c *halfCancelled) Err() error {
+	if c.ended.Load() {
+		return context.Canceled
+	}
+	return nil
+}
+
+func (c *halfCancelled) AfterFunc(func()) func() bool { return func() bool { return true } }
+
+// The rest of a cancelled read's answer is nobody else's answer.
+func TestFilesCancelledReadKeepsItsStream(t *testing.T) {
+	t.Parallel()
+	f, dir, h := filesOn(t)
+	require.NoError(t, os.WriteFile(dir+"/a", bytes.Repeat([]byte("x"), 8<<20), 0o600))
+	ctx := &halfCancelled{Context: t.Context()}
+	r, _, err := f.Open(ctx, "a")
+	require.NoError(t, err)
+	_, err = io.ReadFull(r, make([]byte, 10))
+	require.NoError(t, err)
+	ctx.ended.Store(true)
+	n, err := r.Read(make([]byte, 10))
+	require.Zero(t, n)
+	code(t, provider.Canceled, err)
+	code(t, provider.NotFound, f.Remove(t.Context(), "missing", false), "the program's own answer")
+	require.NoError(t, r.Close())
+	assert.EqualValues(t, 2, h.dials.Load())
 }

@@ -97,11 +97,26 @@ func TestKillEndsWithItsContext(t *testing.T) {
 	select {
 	case err := <-done:
 		assert.ErrorIs(t, err, context.Canceled)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the kill waits for a connection that takes nothing")
 	}
 	require.NoError(t, supervisor.Close())
 	assert.True(t, wait(t, x).Lost)
+}
+
+// A kill of what a command left, when its supervisor is gone, is answered at once: no
+// answer will come.
+func TestKillAfterTheSupervisorsEnd(t *testing.T) {
+	t.Parallel()
+	x, _, supervisor := scripted(t, shim.Request{})
+	_, err := supervisor.Write(wire.AppendExit(nil, wire.ExitStatus{Left: 1}))
+	require.NoError(t, err)
+	assert.False(t, wait(t, x).TreeDead)
+	require.NoError(t, supervisor.Close())
+	// It may still be on its way to hear of the end, and then hears of it.
+	for range 2 {
+		require.ErrorIs(t, x.Kill(soon(t), 0), shim.ErrLost)
+	}
 }
 
 // A kill cannot see a supervisor that the engine is still starting. The host that
@@ -116,7 +131,7 @@ func TestKillRacesWithAStart(t *testing.T) {
 		Env:  [][]byte{[]byte("PATH=/usr/bin:/bin")},
 	})
 	e, up := b.heldExec(shim.ExecArgs("late"))
-	require.Eventually(t, func() bool { return len(b.everything()) == 1 }, 10*time.Second, time.Millisecond, "it is in the container")
+	require.Eventually(t, func() bool { return len(b.everything()) == 1 }, time.Minute, time.Millisecond, "it is in the container")
 	lives(t, c) // and is no supervisor yet
 	_, err := e.in.Write(request)
 	require.NoError(t, err)

@@ -15,6 +15,23 @@ func buffered(f *os.File) int {
 	return n
 }
 
+// readNow reads what is there, without waiting. more is false when that was nothing.
+func readNow(f *os.File, b []byte) (n int, more bool) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		for {
+			if n, err = unix.Read(int(fd), b); err != unix.EINTR {
+				return true
+			}
+		}
+	})
+	n = max(n, 0)
+	return n, n > 0
+}
+
 func setSize(f *os.File, cols, rows uint16) error {
 	var err error
 	raw, rerr := f.SyscallConn()

@@ -12,6 +12,8 @@ import (
 
 func buffered(*os.File) int { return 0 }
 
+func readNow(*os.File, []byte) (int, bool) { return 0, false }
+
 func setSize(*os.File, uint16, uint16) error { return errors.ErrUnsupported }
 
 func pipes(int) (ours, theirs []*os.File, err error) { return nil, nil, errors.ErrUnsupported }

@@ -38,13 +38,14 @@ func (s *sink) write(p []byte) {
 // pump reads a descriptor that the command writes to.
 type pump struct {
 	f    *os.File
+	tty  bool
 	kick chan struct{}
 	done chan struct{}
 	once sync.Once
 }
 
-func startPump(f *os.File, w io.Writer) *pump {
-	p := &pump{f: f, kick: make(chan struct{}), done: make(chan struct{})}
+func startPump(f *os.File, tty bool, w io.Writer) *pump {
+	p := &pump{f: f, tty: tty, kick: make(chan struct{}), done: make(chan struct{})}
 	go p.run(sink{w: w})
 	return p
 }
@@ -79,6 +80,14 @@ func (p *pump) run(out sink) {
 	// however slow the writer is; what comes later, for a moment.
 	end := time.Now().Add(DrainLimit)
 	_ = p.f.SetReadDeadline(time.Time{})
+	// A terminal does not tell all that it holds: it hands on a part at a time.
+	for left := terminalHolds; p.tty && left > 0; {
+		n, more := readNow(p.f, buf)
+		out.write(buf[:n])
+		if left -= n; !more {
+			break
+		}
+	}
 	for floor := buffered(p.f); floor > 0; {
 		n, err := p.f.Read(buf[:min(floor, len(buf))])
 		out.write(buf[:n])
@@ -104,6 +113,9 @@ func (p *pump) run(out sink) {
 	_ = p.f.SetReadDeadline(time.Time{})
 	_, _ = io.CopyBuffer(io.Discard, onlyReader{p.f}, buf)
 }
+
+// terminalHolds is more than a terminal keeps of what was printed and not read.
+const terminalHolds = 256 << 10
 
 type onlyReader struct{ io.Reader }
 

@@ -128,7 +128,8 @@ func TestKillIsQuick(t *testing.T) {
 	b, _ := startBox(t, boxOptions{})
 	m := marker(t)
 	best := time.Hour
-	for range 5 {
+	// A busy machine delays some; one that waits for a look by the clock delays all.
+	for first := time.Now(); best >= 100*time.Millisecond && time.Since(first) < 30*time.Second; {
 		x, out, _ := b.exec("q", "app", `trap '' TERM; setsid sh -c 'trap "" TERM; sleep `+m+`' & echo up; sleep `+m)
 		out.waitFor(t, "up")
 		began := time.Now()

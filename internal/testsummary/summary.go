@@ -25,12 +25,23 @@ type summary struct {
 
 	output               map[string][]string // package+test → its output, until it passed
 	skips                []skip
+	failures             []failure
 	packages             []string // result lines
 	passed, failed       int
 	packagesFailed, seen int
 }
 
 type skip struct{ name, reason string }
+
+// failure is a test that failed and what it printed.
+type failure struct {
+	name   string
+	output []string
+}
+
+// linesOfFailure is how many lines of a failed test are repeated at the end of a
+// verbose run, where whoever has only the end of a long log finds them.
+const linesOfFailure = 40
 
 func newSummary(out io.Writer, verbose bool) *summary {
 	return &summary{out: out, verbose: verbose, output: map[string][]string{}}
@@ -102,6 +113,7 @@ func (s *summary) end(e event, key, word string) {
 		s.passed++
 	case "FAIL":
 		s.failed++
+		s.failures = append(s.failures, failure{name: e.Package + " " + e.Test, output: output})
 		if !s.verbose {
 			s.printf("%s", strings.Join(output, ""))
 		}
@@ -136,6 +148,18 @@ func (s *summary) finish(failOnSkip bool) bool {
 		for _, p := range s.packages {
 			s.printf("%s\n", p)
 		}
+	}
+	for _, f := range s.failures {
+		s.printf("\nFAILED: %s\n", f.name)
+		if !s.verbose {
+			continue
+		}
+		lines := f.output
+		if left := len(lines) - linesOfFailure; left > 0 {
+			s.printf("(%d lines before these)\n", left)
+			lines = lines[left:]
+		}
+		s.printf("%s", strings.Join(lines, ""))
 	}
 	ok := s.failed == 0 && s.packagesFailed == 0
 	switch {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -57,6 +58,27 @@ func TestSummary(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whoever has only the end of a log has to find what failed there, and why.
+func TestSummaryEndsWithFailures(t *testing.T) {
+	t.Parallel()
+	var in strings.Builder
+	for i := range linesOfFailure + 7 {
+		fmt.Fprintf(&in, `{"Action":"output","Package":"p","Test":"TestB","Output":"line %d of B\n"}`+"\n", i)
+	}
+	in.WriteString(`{"Action":"fail","Package":"p","Test":"TestB","Elapsed":0}
+{"Action":"fail","Package":"p","Elapsed":0.1}
+`)
+	var out bytes.Buffer
+	s := newSummary(&out, true)
+	require.NoError(t, s.read(strings.NewReader(in.String()+events)))
+	require.False(t, s.finish(false))
+	_, end, found := strings.Cut(out.String(), "FAIL\tp\t0.100s\n")
+	require.True(t, found, out.String())
+	assert.Contains(t, end, "FAILED: p TestB\n(7 lines before these)\nline 7 of B\n")
+	assert.Contains(t, end, fmt.Sprintf("line %d of B\nFAIL: ", linesOfFailure+6))
+	assert.NotContains(t, end, "noise of A")
 }
 
 func TestSummaryVerbosePrintsEverything(t *testing.T) {

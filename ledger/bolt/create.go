@@ -10,7 +10,7 @@ import (
 // create makes an empty ledger at path, whole or not at all: a file that is there
 // is always one that was finished, so that an empty or short one is known to be
 // damaged. It fails with fs.ErrExist when somebody else was first.
-func create(path string) error {
+func create(path string, boot checksum) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".new-")
 	if err != nil {
@@ -31,7 +31,7 @@ func create(path string) error {
 		if err := b.Put(keyVersion, []byte(fileVersion)); err != nil {
 			return err
 		}
-		if err := b.Put(keySeal, seal{}.encode()); err != nil {
+		if err := b.Put(keySeal, seal{tx: uint64(tx.ID()), boot: boot}.encode()); err != nil {
 			return err
 		}
 		_, err = tx.CreateBucket(bucketRecords)

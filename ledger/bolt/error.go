@@ -32,7 +32,8 @@ func (e *InUseError) ErrorCode() provider.Code { return provider.Unavailable }
 // Is matches the error's code.
 func (e *InUseError) Is(target error) bool { return target == error(e.ErrorCode()) }
 
-// DamageError says that the file is not as it was written. Nothing was changed.
+// DamageError says that the file is not as it was written. Nothing was changed, unless
+// the newest change was taken back first.
 type DamageError struct {
 	Path  string
 	Where string // the page or record
@@ -57,4 +58,7 @@ func damage(where, format string, args ...any) error {
 	return &DamageError{Where: where, What: fmt.Sprintf(format, args...)}
 }
 
-var errShort = errors.New("the file ends before it")
+var (
+	errShort = errors.New("the file ends before it")
+	errFirst = errors.New("its first key is not the one that the page above names")
+)

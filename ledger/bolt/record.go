@@ -10,8 +10,9 @@ import (
 	"github.com/sbxhost/sbxhost/provider"
 )
 
-// A record's value is one byte of version, sumSize bytes of checksum over key and
-// document, and the document of ledger.EncodeRecord.
+// A record's value is one byte of version, sumSize bytes of checksum over version,
+// key and document, and the document of ledger.EncodeRecord. The checksum comes
+// first: a version is believed only where nothing is damaged.
 const (
 	valueVersion = 1
 	sumSize      = 16
@@ -21,9 +22,9 @@ const (
 type checksum [sumSize]byte
 
 // sum is over the key too: a record under another one's key is damaged.
-func sum(key string, doc []byte) (s checksum) {
+func sum(version byte, key string, doc []byte) (s checksum) {
 	h := sha256.New()
-	h.Write([]byte{valueVersion})
+	h.Write([]byte{version})
 	h.Write([]byte(key))
 	h.Write([]byte{0})
 	h.Write(doc)
@@ -32,11 +33,19 @@ func sum(key string, doc []byte) (s checksum) {
 }
 
 // seal covers all records together: how many there are, and their checksums. A
-// record that a damaged page lost is missed that way.
+// record that a damaged page lost is missed that way. It also says by which change
+// the file became so, and under which boot of the machine that was made.
 type seal struct {
 	count uint64
 	mix   checksum
+	tx    uint64   // bbolt's transaction; 0 in a file of oldVersion
+	boot  checksum // of the boot's id; zero: none is known
 }
+
+const (
+	oldSealSize = 8 + sumSize + sumSize
+	sealSize    = oldSealSize + 8 + sumSize
+)
 
 // with returns the seal after one record came (by 1) or went (by -1).
 func (s seal) with(c checksum, by int) seal {
@@ -51,8 +60,30 @@ func (s seal) with(c checksum, by int) seal {
 func (s seal) encode() []byte {
 	out := binary.BigEndian.AppendUint64(nil, s.count)
 	out = append(out, s.mix[:]...)
-	own := sum("", out)
+	if s.tx != 0 {
+		out = binary.BigEndian.AppendUint64(out, s.tx)
+		out = append(out, s.boot[:]...)
+	}
+	own := sum(valueVersion, "", out)
 	return append(out, own[:]...)
+}
+
+// changeOf returns what a stored seal says of the change that made it.
+func changeOf(stored []byte) (tx uint64, boot checksum, ok bool) {
+	if len(stored) != sealSize {
+		return 0, checksum{}, false
+	}
+	stored = stored[8+sumSize:]
+	return binary.BigEndian.Uint64(stored), checksum(stored[8 : 8+sumSize]), true
+}
+
+// bootSum returns the checksum of a boot's id: whose machine it was is nobody's
+// business.
+func bootSum(id string) checksum {
+	if id == "" {
+		return checksum{}
+	}
+	return sum(valueVersion, "boot", []byte(id))
 }
 
 func encode(r ledger.Record) ([]byte, checksum, error) {
@@ -60,7 +91,7 @@ func encode(r ledger.Record) ([]byte, checksum, error) {
 	if err != nil {
 		return nil, checksum{}, err
 	}
-	c := sum(r.Attempt, doc)
+	c := sum(valueVersion, r.Attempt, doc)
 	out := make([]byte, 0, 1+sumSize+len(doc))
 	out = append(out, valueVersion)
 	out = append(out, c[:]...)
@@ -74,18 +105,18 @@ func decode(key string, value []byte) (ledger.Record, checksum, error) {
 	refuse := func(what string) (ledger.Record, checksum, error) {
 		return ledger.Record{}, checksum{}, errors.New(what)
 	}
-	switch {
-	case len(value) < 1+sumSize:
+	if len(value) < 1+sumSize {
 		return refuse("it was cut short")
+	}
+	doc := value[1+sumSize:]
+	c := sum(value[0], key, doc)
+	switch {
+	case !bytes.Equal(value[1:1+sumSize], c[:]):
+		return refuse("its checksum is wrong")
 	case value[0] > valueVersion:
 		return ledger.Record{}, checksum{}, newer()
 	case value[0] != valueVersion:
 		return refuse("it has no version")
-	}
-	doc := value[1+sumSize:]
-	c := sum(key, doc)
-	if !bytes.Equal(value[1:1+sumSize], c[:]) {
-		return refuse("its checksum is wrong")
 	}
 	r, err := ledger.DecodeRecord(doc)
 	switch {

@@ -3,9 +3,11 @@ package bolt
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
+	"strconv"
 
 	"github.com/sbxhost/sbxhost/ledger"
 	"github.com/sbxhost/sbxhost/provider"
@@ -39,12 +41,12 @@ var order = binary.NativeEndian
 // meta is one meta document.
 type meta struct {
 	pageSize, root, freelist, high, tx uint64
+	page                               [pageHeader + 64]byte // with its page's header
 }
 
 // walk is one reading of a file.
 type walk struct {
 	in      io.ReaderAt
-	size    int64
 	meta    meta
 	seen    map[uint64]bool
 	buckets map[string]map[string][]byte
@@ -55,63 +57,102 @@ type content struct {
 	records []ledger.Record
 	sums    map[string]checksum // by attempt
 	seal    seal
+	used    int64 // of the file, in bytes
+	undo    *undo // nil: the file is whole
+}
+
+// undo is how a file becomes what it was before a change that was not finished.
+type undo struct {
+	at   int64
+	page []byte
+	why  *DamageError
 }
 
 // readFile checks every page of a ledger and returns what it holds. Errors are
 // *DamageError without a path, Unsupported for a newer version, or what reading
 // the file gave.
-func readFile(in io.ReaderAt, size int64) (content, error) {
-	w := &walk{in: in, size: size, seen: map[uint64]bool{}, buckets: map[string]map[string][]byte{}}
-	if err := w.metas(); err != nil {
+//
+// Damage in the newest change alone is what a loss of power leaves, if there was
+// one since: the content is then that before the change.
+func readFile(in io.ReaderAt, size int64, boot checksum) (content, error) {
+	newest, older, err := metas(in, size)
+	if err != nil {
 		return content{}, err
 	}
-	if err := w.tree(w.meta.root, nil, 0, new([]byte)); err != nil {
+	have, err := readTree(in, size, newest)
+	var damaged *DamageError
+	if !errors.As(err, &damaged) || older.tx+1 != newest.tx {
+		return have, err
+	}
+	before, berr := readTree(in, size, older)
+	if berr != nil || !otherBoot(before.seal.boot, boot) {
+		return content{}, err
+	}
+	// The older document in the newer one's place: its page number stays.
+	page := bytes.Clone(older.page[:])
+	copy(page[:8], newest.page[:8])
+	before.undo = &undo{at: int64(order.Uint64(page) * newest.pageSize), page: page, why: damaged}
+	return before, nil
+}
+
+// otherBoot reports whether the machine is known to have started anew.
+func otherBoot(then, now checksum) bool {
+	return then != checksum{} && now != checksum{} && then != now
+}
+
+// readTree reads what one meta document stands for.
+func readTree(in io.ReaderAt, size int64, m meta) (content, error) {
+	w := &walk{in: in, meta: m, seen: map[uint64]bool{}, buckets: map[string]map[string][]byte{}}
+	switch {
+	case m.high < 2 || m.high > uint64(size)/m.pageSize: //nolint:gosec // a file's size
+		return content{}, damage("the file", "it was cut short: it has %d bytes and must have %d pages of %d", size, m.high, m.pageSize)
+	case m.freelist == noFreelist:
+		return content{}, damage("the meta page", "it names no list of free pages")
+	}
+	if err := w.tree(w.meta.root, nil, 0, new([]byte), nil); err != nil {
 		return content{}, err
 	}
 	if err := w.freelist(); err != nil {
 		return content{}, err
 	}
-	return w.records()
+	have, err := w.records()
+	have.used = int64(m.high * m.pageSize) //nolint:gosec // within the file's size
+	return have, err
 }
 
-func (w *walk) metas() error {
+// metas reads both meta documents.
+func metas(in io.ReaderAt, size int64) (newest, older meta, err error) {
 	switch {
-	case w.size == 0:
-		return damage("the file", "it is empty; a ledger never is")
-	case w.size > largestFile:
-		return damage("the file", "it is larger than a ledger can be")
+	case size == 0:
+		return meta{}, meta{}, damage("the file", "it is empty; a ledger never is")
+	case size > largestFile:
+		return meta{}, meta{}, damage("the file", "it is larger than a ledger can be")
 	}
-	first, err := w.metaAt(0, 0)
+	first, err := metaAt(in, 0, 0)
 	if err != nil {
-		return err
+		return meta{}, meta{}, err
 	}
-	second, err := w.metaAt(1, int64(first.pageSize))
+	second, err := metaAt(in, 1, int64(first.pageSize))
 	if err != nil {
-		return err
+		return meta{}, meta{}, err
 	}
 	if first.pageSize != second.pageSize {
-		return damage("page 1", "its page size is not that of page 0")
+		return meta{}, meta{}, damage("page 1", "its page size is not that of page 0")
 	}
-	if w.meta = first; second.tx > first.tx {
-		w.meta = second
+	if second.tx > first.tx {
+		return second, first, nil
 	}
-	switch m := w.meta; {
-	case m.high < 2 || m.high > uint64(w.size)/m.pageSize: //nolint:gosec // bounded above
-		return damage("the file", "it was cut short: it has %d bytes and must have %d pages of %d", w.size, m.high, m.pageSize)
-	case m.freelist == noFreelist:
-		return damage("the meta page", "it names no list of free pages")
-	}
-	return nil
+	return first, second, nil
 }
 
-func (w *walk) metaAt(id uint64, at int64) (meta, error) {
+func metaAt(in io.ReaderAt, id uint64, at int64) (meta, error) {
 	where := fmt.Sprintf("page %d", id)
 	var b [pageHeader + 64]byte
-	if _, err := w.in.ReadAt(b[:], at); err != nil {
-		return meta{}, w.readFailed(where, err)
+	if _, err := in.ReadAt(b[:], at); err != nil {
+		return meta{}, readFailed(where, err)
 	}
 	d := b[pageHeader:]
-	m := meta{pageSize: uint64(order.Uint32(d[8:])), root: order.Uint64(d[16:]), freelist: order.Uint64(d[32:]),
+	m := meta{page: b, pageSize: uint64(order.Uint32(d[8:])), root: order.Uint64(d[16:]), freelist: order.Uint64(d[32:]),
 		high: order.Uint64(d[40:]), tx: order.Uint64(d[48:])}
 	h := fnv.New64a()
 	_, _ = h.Write(d[:56])
@@ -130,7 +171,7 @@ func (w *walk) metaAt(id uint64, at int64) (meta, error) {
 	return m, nil
 }
 
-func (w *walk) readFailed(where string, err error) error {
+func readFailed(where string, err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // io.ReaderAt's own
 		return damage(where, "%v", errShort)
 	}
@@ -146,7 +187,7 @@ func (w *walk) page(id uint64) (data []byte, flags uint16, err error) {
 	var head [pageHeader]byte
 	at := int64(id * w.meta.pageSize) //nolint:gosec // below the file's size
 	if _, err := w.in.ReadAt(head[:], at); err != nil {
-		return nil, 0, w.readFailed(where, err)
+		return nil, 0, readFailed(where, err)
 	}
 	over := uint64(order.Uint32(head[12:]))
 	switch {
@@ -163,14 +204,15 @@ func (w *walk) page(id uint64) (data []byte, flags uint16, err error) {
 	}
 	data = make([]byte, (over+1)*w.meta.pageSize)
 	if _, err := w.in.ReadAt(data, at); err != nil {
-		return nil, 0, w.readFailed(where, err)
+		return nil, 0, readFailed(where, err)
 	}
 	return data, order.Uint16(head[8:]), nil
 }
 
 // tree reads the pages below id. bucket is nil at the root, whose leaves are the
-// buckets.
-func (w *walk) tree(id uint64, bucket map[string][]byte, depth int, last *[]byte) error {
+// buckets. first is what the page above, if there is one, says that its first key
+// is: bbolt takes its word for it.
+func (w *walk) tree(id uint64, bucket map[string][]byte, depth int, last *[]byte, first []byte) error {
 	if depth > maxDepth {
 		return damage(fmt.Sprintf("page %d", id), "it lies too deep")
 	}
@@ -181,33 +223,37 @@ func (w *walk) tree(id uint64, bucket map[string][]byte, depth int, last *[]byte
 	where := fmt.Sprintf("page %d", id)
 	switch flags {
 	case pageLeaf:
-		return w.leaf(where, data, bucket, depth, last)
+		return w.leaf(where, data, bucket, depth, last, first)
 	case pageBranch:
-		return w.branch(where, data, bucket, depth, last)
+		return w.branch(where, data, bucket, depth, last, first)
 	}
 	return damage(where, "it is neither branch nor leaf")
 }
 
-func (w *walk) branch(where string, data []byte, bucket map[string][]byte, depth int, last *[]byte) error {
+func (w *walk) branch(where string, data []byte, bucket map[string][]byte, depth int, last *[]byte, first []byte) error {
 	n := int(order.Uint16(data[10:]))
 	if n == 0 || pageHeader+n*elementSize > len(data) {
 		return damage(where, "its count is impossible")
 	}
 	for i := range n {
 		at := pageHeader + i*elementSize
-		if _, err := part(where, data, at, order.Uint32(data[at:]), order.Uint32(data[at+4:])); err != nil {
+		key, err := part(where, data, at, order.Uint32(data[at:]), order.Uint32(data[at+4:]))
+		if err != nil {
 			return err
 		}
-		if err := w.tree(order.Uint64(data[at+8:]), bucket, depth+1, last); err != nil {
+		if i == 0 && first != nil && !bytes.Equal(first, key) {
+			return damage(where, "%v", errFirst)
+		}
+		if err := w.tree(order.Uint64(data[at+8:]), bucket, depth+1, last, key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *walk) leaf(where string, data []byte, bucket map[string][]byte, depth int, last *[]byte) error {
+func (w *walk) leaf(where string, data []byte, bucket map[string][]byte, depth int, last *[]byte, first []byte) error {
 	n := int(order.Uint16(data[10:]))
-	if pageHeader+n*elementSize > len(data) {
+	if pageHeader+n*elementSize > len(data) || n == 0 && first != nil {
 		return damage(where, "its count is impossible")
 	}
 	for i := range n {
@@ -221,8 +267,11 @@ func (w *walk) leaf(where string, data []byte, bucket map[string][]byte, depth i
 		if err != nil {
 			return err
 		}
-		if klen == 0 || bytes.Compare(*last, key) >= 0 {
+		switch {
+		case klen == 0 || bytes.Compare(*last, key) >= 0:
 			return damage(where, "its keys are out of order")
+		case i == 0 && first != nil && !bytes.Equal(first, key):
+			return damage(where, "%v", errFirst)
 		}
 		*last = bytes.Clone(key)
 		isBucket := order.Uint32(data[at:])&leafBucket != 0
@@ -251,13 +300,13 @@ func (w *walk) bucket(where, name string, value []byte, depth int) error {
 	content := map[string][]byte{}
 	w.buckets[name] = content
 	if root := order.Uint64(value); root != 0 {
-		return w.tree(root, content, depth+1, new([]byte))
+		return w.tree(root, content, depth+1, new([]byte), nil)
 	}
 	inline := value[bucketSize:]
 	if len(inline) < pageHeader || order.Uint16(inline[8:]) != pageLeaf {
 		return damage(where, "a bucket's content is cut short")
 	}
-	return w.leaf(where, inline, content, depth+1, new([]byte))
+	return w.leaf(where, inline, content, depth+1, new([]byte), nil)
 }
 
 // part returns size bytes at offset pos from at.
@@ -307,32 +356,68 @@ func (w *walk) freelist() error {
 // records decodes what the walk found.
 func (w *walk) records() (content, error) {
 	format, ok := w.buckets[string(bucketFormat)]
-	switch version := string(format[string(keyVersion)]); {
+	version, stored := string(format[string(keyVersion)]), format[string(keySeal)]
+	var out content
+	switch {
 	case !ok:
 		return content{}, damage("the file", "it is a database, but no ledger")
-	case version != fileVersion:
+	case version == oldVersion:
+	case version == fileVersion:
+		// Pages that an older change left behind make a whole tree, too.
+		if out.seal.tx, out.seal.boot, ok = changeOf(stored); !ok || out.seal.tx != w.meta.tx {
+			return content{}, damage("the records", "they are not of the newest change")
+		}
+	case !isVersion(version) || w.isOurs(stored):
+		return content{}, damage("the file", "its version is not one")
+	default:
 		return content{}, newer()
 	}
+	if err := w.decode(&out); err != nil {
+		return content{}, err
+	}
+	if !bytes.Equal(stored, out.seal.encode()) {
+		return content{}, damage("the records", "%d are there, and they are not those that were written", len(out.records))
+	}
+	return out, nil
+}
+
+// isVersion reports whether a version could be one. What a page that is half written
+// holds in its place is not believed.
+func isVersion(v string) bool {
+	n, err := strconv.ParseUint(v, 10, 32)
+	return err == nil && n > 0 && strconv.FormatUint(n, 10) == v
+}
+
+// isOurs reports whether the seal is that of the newest change, over these records:
+// then no newer version wrote the file, whatever it says.
+func (w *walk) isOurs(stored []byte) bool {
+	var out content
+	var ok bool
+	if out.seal.tx, out.seal.boot, ok = changeOf(stored); !ok || out.seal.tx != w.meta.tx {
+		return false
+	}
+	return w.decode(&out) == nil && bytes.Equal(stored, out.seal.encode())
+}
+
+// decode decodes the records into out, and counts them in its seal.
+func (w *walk) decode(out *content) error {
 	values, ok := w.buckets[string(bucketRecords)]
 	if !ok {
-		return content{}, damage("the file", "the records are missing")
+		return damage("the file", "the records are missing")
 	}
-	out := content{records: make([]ledger.Record, 0, len(values)), sums: make(map[string]checksum, len(values))}
+	out.records, out.sums = make([]ledger.Record, 0, len(values)), make(map[string]checksum, len(values))
 	for key, value := range values {
 		r, c, err := decode(key, value)
 		switch {
 		case provider.CodeOf(err) == provider.Unsupported:
-			return content{}, err
+			return err
 		case err != nil:
-			return content{}, damage(fmt.Sprintf("the record %q", shown(key)), "%v", err)
+			return damage(fmt.Sprintf("the record %q", shown(key)), "%v", err)
 		}
 		out.records = append(out.records, r)
 		out.sums[key], out.seal = c, out.seal.with(c, 1)
 	}
-	if !bytes.Equal(format[string(keySeal)], out.seal.encode()) {
-		return content{}, damage("the records", "%d are there, and they are not those that were written", len(values))
-	}
-	return out, nil
+	return nil
 }
 
 // shown cuts a key that may be anything.

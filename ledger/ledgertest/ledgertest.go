@@ -345,6 +345,10 @@ func hammer(t *testing.T, l ledger.Ledger) {
 					}
 					scribble(r)
 				}
+				// A ledger may be printed at any time, and shows no record.
+				if text := fmt.Sprintf("%v %+v %#v %s", l, l, l, l); strings.Contains(text, "w0-") {
+					t.Errorf("a ledger that is printed shows its records")
+				}
 			}
 		})
 	}

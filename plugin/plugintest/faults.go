@@ -37,7 +37,7 @@ var faults = []fault{
 	{name: "redirect", inject: fakevendor.Fault{Kind: fakevendor.FaultRedirect, Arg: "http://127.0.0.1:1/elsewhere"}},
 	{name: "gzip", inject: fakevendor.Fault{Kind: fakevendor.FaultGzip}},
 	{name: "utf-16", inject: fakevendor.Fault{Kind: fakevendor.FaultUTF16}},
-	{name: "hang", inject: fakevendor.Fault{Kind: fakevendor.FaultHang}, limit: 500 * time.Millisecond, want: "DeadlineExceeded or Unavailable", ok: func(c provider.Code) bool {
+	{name: "hang", inject: fakevendor.Fault{Kind: fakevendor.FaultHang}, limit: time.Second, want: "DeadlineExceeded or Unavailable", ok: func(c provider.Code) bool {
 		return c == provider.DeadlineExceeded || c == provider.Unavailable || c == provider.Lost
 	}},
 }

@@ -103,7 +103,7 @@ func runWith(ctx context.Context, opts Options, load loader) (*Report, error) {
 	k.report.Plugin, k.report.Version, k.report.Kind, k.report.Digest = k.module.Name, k.module.Version, k.module.Kind, k.module.Digest
 	k.report.Operations = k.module.Operations
 	if k.rt = opts.Runtime; k.rt == nil {
-		rt, err := plugin.NewRuntime(ctx, plugin.RuntimeConfig{})
+		rt, err := plugin.NewRuntime(ctx, plugin.RuntimeConfig{CompileTimeout: 10 * time.Minute})
 		if err != nil {
 			return nil, err
 		}

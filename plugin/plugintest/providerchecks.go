@@ -71,6 +71,7 @@ func (k *kit) provider(ctx context.Context) {
 		Skip:             skip,
 		Only:             only,
 		CallTimeout:      12 * time.Second,
+		Slack:            10 * time.Second, // the machine may be busy
 		Volume:           volume,
 		Settle:           http.DefaultClient.CloseIdleConnections,
 	}

@@ -188,7 +188,7 @@ func late(d time.Duration) func(context.Context, *plugin.Runtime, plugin.Config)
 
 // theRuntime compiles each module once for all tests.
 var theRuntime = sync.OnceValues(func() (*plugin.Runtime, error) {
-	return plugin.NewRuntime(context.Background(), plugin.RuntimeConfig{})
+	return plugin.NewRuntime(context.Background(), plugin.RuntimeConfig{CompileTimeout: 10 * time.Minute})
 })
 
 // TestFlawsAreFound: each flaw fails its checks. What no plugin and no vendor can

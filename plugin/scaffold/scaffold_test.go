@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,7 +42,7 @@ func tryOut(t *testing.T, dir string) {
 	require.NoError(t, err)
 	hello := startFake(t, filepath.Join(dir, "build/fake"))
 
-	rt, err := plugin.NewRuntime(t.Context(), plugin.RuntimeConfig{})
+	rt, err := plugin.NewRuntime(t.Context(), plugin.RuntimeConfig{CompileTimeout: 10 * time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, rt.Close()) })
 	lock := &plugin.Lock{}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -39,7 +40,7 @@ const (
 var runtime *plugin.Runtime
 
 func TestMain(m *testing.M) {
-	rt, err := plugin.NewRuntime(context.Background(), plugin.RuntimeConfig{})
+	rt, err := plugin.NewRuntime(context.Background(), plugin.RuntimeConfig{CompileTimeout: 10 * time.Minute})
 	if err != nil {
 		panic(err)
 	}

@@ -57,7 +57,7 @@ func TestRunloopKillAndTimeout(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, provider.ExitKilled, exit.Kind)
 
-	exit, out, _ := run(t, sb, provider.ExecRequest{ID: "b", Shell: "echo before; sleep 60", Timeout: time.Second, Grace: 100 * time.Millisecond})
+	exit, out, _ := run(t, sb, provider.ExecRequest{ID: "b", Shell: "echo before; sleep 60", Timeout: 5 * time.Second, Grace: 100 * time.Millisecond})
 	assert.Equal(t, provider.ExitTimedOut, exit.Kind)
 	assert.Equal(t, "before\n", out)
 }

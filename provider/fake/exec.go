@@ -44,6 +44,8 @@ type execution struct {
 	in       *pipe // nil: always empty
 	out, err *pipe // the same with merged output
 
+	main *task // the command itself; set before anything runs
+
 	mu    sync.Mutex
 	tasks []*task // main first
 	cols  uint16
@@ -56,6 +58,10 @@ type execution struct {
 	exit       provider.Exit
 	killing    sync.Mutex
 }
+
+// Format implements fmt.Formatter: the command's id, whatever the verb. See
+// [sandbox.Format].
+func (e *execution) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "fake.Exec["+e.req.ID+"]") }
 
 // Exec implements provider.Sandbox.
 func (sb *sandbox) Exec(ctx context.Context, req provider.ExecRequest) (provider.Process, error) {
@@ -106,6 +112,7 @@ func (sb *sandbox) start(ctx context.Context, req provider.ExecRequest) (*execut
 	if err != nil {
 		return nil, err
 	}
+	e.main = t
 	sb.p.mu.Lock()
 	sb.p.execs = append(sb.p.execs, e)
 	if r := sb.p.records[sb.id]; r != nil {
@@ -289,7 +296,7 @@ func (e *execution) reach() []*task {
 				out = append(out, t)
 			}
 		case provider.KillProcess:
-			if t.pid == e.tasks[0].pid {
+			if t == e.main {
 				out = append(out, t)
 			}
 		}
@@ -369,7 +376,7 @@ func (e *execution) Signal(ctx context.Context, name string) error {
 		case !slices.Contains(signals, name):
 			return struct{}{}, failure(provider.InvalidArgument, "signal", e.sb.id, "no such signal", provider.AppliedNo)
 		}
-		t := e.tasks[0]
+		t := e.main
 		select {
 		case <-t.gone:
 			return struct{}{}, failure(provider.FailedPrecondition, "signal", e.sb.id, "the command has ended", provider.AppliedNo)
@@ -411,14 +418,14 @@ type terminal struct{ *execution }
 func (t terminal) Resize(ctx context.Context, cols, rows uint16) error {
 	_, err := invoke(ctx, t.sb.p, t.call(MethodResize), func() (struct{}, error) {
 		select {
-		case <-t.tasks[0].gone:
+		case <-t.main.gone:
 			return struct{}{}, failure(provider.FailedPrecondition, "resize", t.sb.id, "the command has ended", provider.AppliedNo)
 		default:
 		}
 		t.mu.Lock()
 		t.cols, t.rows = cols, rows
 		t.mu.Unlock()
-		t.tasks[0].deliver("WINCH", causeKill)
+		t.main.deliver("WINCH", causeKill)
 		return struct{}{}, nil
 	})
 	return err
@@ -448,7 +455,12 @@ func (e *execution) spawn(parent *task, run Command, args []string, o SpawnOptio
 	t.session = o.NewSession || parent != nil && parent.session
 	e.sb.mu.Lock()
 	defer e.sb.mu.Unlock()
-	if e.sb.stat != provider.StateRunning && parent == nil {
+	switch {
+	case e.sb.stat == provider.StateRunning, e.sb.stat == provider.StatePaused && parent != nil:
+	case parent != nil: // which killAll is about to reach, and it looks once
+		cancel()
+		return nil, fmt.Errorf("spawn: %w", context.Canceled)
+	default:
 		cancel()
 		return nil, failure(provider.FailedPrecondition, "exec", e.sb.id, "the sandbox is "+string(e.sb.stat), provider.AppliedNo)
 	}

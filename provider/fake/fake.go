@@ -24,6 +24,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -80,6 +81,12 @@ type Provider struct {
 	records   map[string]*Record // by id, kept after Destroy
 	lastID    int
 	lastPID   int
+}
+
+// Format implements fmt.Formatter: its name, whatever the verb. Printing
+// reads none of the fields that change.
+func (p *Provider) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "fake.Provider["+p.desc.Name+"]")
 }
 
 // New returns a provider without sandboxes.
@@ -320,6 +327,7 @@ func (p *Provider) expire() {
 		switch {
 		case sb.ttl <= 0:
 		case !now.Before(end):
+			sb.setState(provider.StateStopped) // nothing new starts
 			sb.killAll()
 			p.drop(sb)
 		case p.nextEnd.IsZero() || end.Before(p.nextEnd):

@@ -48,7 +48,7 @@ func exec(t *testing.T, sb provider.Sandbox, req provider.ExecRequest) result {
 	req.Stdout, req.Stderr = &out, &errs
 	proc, err := sb.Exec(t.Context(), req)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	exit, err := proc.Wait(ctx)
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -34,6 +35,10 @@ type sandbox struct {
 	execs map[*execution]struct{} // with anything alive
 	log   []byte
 }
+
+// Format implements fmt.Formatter: the sandbox's id, whatever the verb. A caller
+// may print what it was given while commands run, which change the fields.
+func (sb *sandbox) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "fake.Sandbox["+sb.id+"]") }
 
 // newSandbox makes a running sandbox; the caller holds the provider's lock.
 func (p *Provider) newSandbox(id string, req provider.CreateRequest) *sandbox {

@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"path"
 	"slices"
@@ -147,6 +148,12 @@ type Proc struct {
 	Dir string
 }
 
+// Format implements fmt.Formatter: the command's name and the process's number,
+// whatever the verb. See [sandbox.Format].
+func (p *Proc) Format(f fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(f, "fake.Proc[%q %d]", p.Args[:min(1, len(p.Args))], p.t.pid)
+}
+
 // PID of the process, unique in its provider.
 func (p *Proc) PID() int { return p.t.pid }
 
@@ -185,7 +192,7 @@ func (p *Proc) Stdin() io.Reader { return taskInput{p.t} }
 type taskInput struct{ t *task }
 
 func (i taskInput) Read(b []byte) (int, error) {
-	if i.t.e.in == nil || i.t != i.t.e.tasks[0] {
+	if i.t.e.in == nil || i.t != i.t.e.main {
 		return 0, io.EOF
 	}
 	n, err := i.t.e.in.read(b, i.t.living)

@@ -153,6 +153,18 @@ var faults = []broken{
 			}}
 		}
 	}), must: []string{"exec/lost"}},
+	{name: "a process keeps its request where it is printed", wrap: onExec(func(_ *fake.Provider, _ provider.Sandbox, req *provider.ExecRequest) func(provider.Process) provider.Process {
+		if req.TTY {
+			return nil // it must stay a Resizer
+		}
+		kept := *req
+		return func(p provider.Process) provider.Process {
+			return &struct {
+				provider.Process
+				req provider.ExecRequest
+			}{p, kept}
+		}
+	}), must: []string{"exec/printed"}},
 	{name: "Wait waits for children that hold the output", wrap: onExec(func(f *fake.Provider, sb provider.Sandbox, req *provider.ExecRequest) func(provider.Process) provider.Process {
 		id := req.ID
 		return func(p provider.Process) provider.Process {
@@ -387,7 +399,7 @@ var faults = []broken{
 			<-leaked
 			return provider.Status{}, nil
 		}
-	}, must: []string{"lifecycle/ready"}, only: []string{"lifecycle/re", "describe"}, call: time.Second},
+	}, must: []string{"lifecycle/ready"}, only: []string{"lifecycle/re", "describe"}, call: 5 * time.Second},
 	{name: "a call panics", wrap: func(_ *fake.Provider, w *wrapped) {
 		w.status = func(context.Context, provider.Sandbox) (provider.Status, error) { panic("canary-in-panic") }
 	}, must: []string{"lifecycle/ready"}, only: []string{"lifecycle/re", "describe"}},

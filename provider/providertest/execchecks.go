@@ -57,6 +57,26 @@ func execChecks() []check {
 			t.wantExit(o, "printing arguments", 0)
 			t.wantText("the arguments", o.stdout, strings.Join(awkward, "\x00")+"\x00")
 		}},
+		{name: "exec/printed", rule: "a sandbox and a process can be printed at any time, which shows nothing of a request", run: func(t *T) {
+			sb := t.create()
+			marker := "canary-" + random(12)
+			r := t.begin(sb, t.h.Commands.Print(marker, ""))
+			show := func() {
+				for _, v := range []any{sb, r.proc} {
+					for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
+						if text := fmt.Sprintf(verb, v); strings.Contains(text, marker) || strings.Contains(text, fmt.Sprintf("%x", marker)) {
+							t.Errorf("a %T printed by %s shows what a request held", v, verb)
+							return
+						}
+					}
+				}
+			}
+			for range 20 { // while it runs: a race detector sees what is read without its lock
+				show()
+			}
+			t.wantExit(r.wait(t.h.CallTimeout), "printing", 0)
+			show()
+		}},
 		{name: "exec/shell", rule: "Shell is run by the sandbox's sh -c without being altered", needs: []need{realShell}, run: func(t *T) {
 			o := t.run(t.create(), Command{Shell: "x='a  b'; echo \"$x\" | cat && (exit 4)\n"})
 			t.wantExit(o, "the script", 4)
@@ -152,8 +172,8 @@ func execChecks() []check {
 		}},
 		{name: "exec/live-output", rule: "with exec.stream output is delivered while the command runs", needs: []need{streams, printSleep}, run: func(t *T) {
 			r := t.begin(t.create(), t.h.Commands.PrintSleep("first", 60*time.Second, marker()))
-			if !r.out.reached("first", 10*time.Second) {
-				t.Errorf("output did not arrive within 10 s while the command ran on")
+			if !r.out.reached("first", t.soon()) {
+				t.Errorf("output did not arrive within %s while the command ran on", t.soon())
 			}
 		}},
 		{name: "exec/once", rule: "a command is started exactly once", needs: []need{appends}, run: func(t *T) {
@@ -257,7 +277,7 @@ func execChecks() []check {
 			defer cancel()
 			p, err := sb.Exec(ctx, t.exec(t.h.Commands.Spam(1<<20), func(r *provider.ExecRequest) { r.Stdout = w }))
 			t.must(err, "Exec")
-			wctx, wcancel := context.WithTimeout(t.ctx, 20*time.Second)
+			wctx, wcancel := context.WithTimeout(t.ctx, 10*time.Second+t.soon())
 			defer wcancel()
 			exit, err := p.Wait(wctx)
 			t.must(err, "Wait for a command whose output nobody takes")
@@ -267,16 +287,16 @@ func execChecks() []check {
 			probe("Break", func(h *Harness) bool { return h.Break != nil })}, run: func(t *T) {
 			sb := t.create()
 			r := t.begin(sb, t.h.Commands.PrintSleep("on", 60*time.Second, marker()))
-			if t.d.Exec.Stream && !r.out.reached("on", 20*time.Second) {
+			if t.d.Exec.Stream && !r.out.reached("on", 10*time.Second+t.soon()) {
 				t.Fatalf("the command did not start")
 			}
 			t.h.Break(t, sb, r.proc)
-			ctx, cancel := context.WithTimeout(t.ctx, 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.ctx, 10*time.Second+t.soon())
 			defer cancel()
 			exit, err := r.proc.Wait(ctx)
 			switch {
 			case err != nil && ctx.Err() != nil:
-				t.Errorf("Wait still blocks 20 s after the connection broke")
+				t.Errorf("Wait still blocks %s after the connection broke", 10*time.Second+t.soon())
 			case err != nil:
 				t.wantCode(err, "Wait after the connection broke", provider.Lost)
 			case exit.Kind != provider.ExitLost && exit.Kind != provider.ExitKilled:
@@ -321,7 +341,7 @@ func stdinChecks() []check {
 			if r.proc.Stdin() != nil {
 				t.Errorf("Stdin must return nil unless ExecRequest.Stdin is live")
 			}
-			o := r.wait(10 * time.Second)
+			o := r.wait(t.soon())
 			t.wantExit(o, "reading an empty input", 0)
 			t.wantText("stdout", o.stdout, "")
 		}},
@@ -332,7 +352,7 @@ func stdinChecks() []check {
 				r := t.begin(sb, t.h.Commands.Cat(), func(r *provider.ExecRequest) {
 					r.Stdin, r.Input = provider.StdinUpfront, strings.NewReader(text)
 				})
-				o := r.wait(20 * time.Second)
+				o := r.wait(10*time.Second + t.soon())
 				t.wantExit(o, "copying the input", 0)
 				t.wantText("the copied input", o.stdout, text)
 			}
@@ -346,12 +366,12 @@ func stdinChecks() []check {
 			for _, text := range []string{"one\n", "two\n", "three\n"} {
 				_, err := io.WriteString(in, text)
 				t.must(err, "writing to the command")
-				if !r.out.reached(text, 10*time.Second) {
+				if !r.out.reached(text, t.soon()) {
 					t.Fatalf("the command did not answer %q within 10 s", text)
 				}
 			}
 			t.must(in.Close(), "closing the input")
-			o := r.wait(10 * time.Second)
+			o := r.wait(t.soon())
 			t.wantExit(o, "the command", 0)
 			t.wantText("stdout", o.stdout, "one\ntwo\nthree\n")
 		}},
@@ -371,7 +391,7 @@ func stdinChecks() []check {
 			r := t.begin(t.create(), t.h.Commands.Exit(6), func(r *provider.ExecRequest) {
 				r.Stdin, r.Input = provider.StdinUpfront, strings.NewReader(text)
 			})
-			t.wantExit(r.wait(20*time.Second), "a command that leaves its input unread", 6)
+			t.wantExit(r.wait(10*time.Second+t.soon()), "a command that leaves its input unread", 6)
 		}},
 		{name: "stdin/undeclared", rule: "an input that exec.stdin does not declare is Unsupported, and nothing is started", needs: []need{
 			undeclared("exec.stdin live", func(d provider.Description) bool { return d.Exec.Stdin == provider.StdinLive }), appends}, run: func(t *T) {

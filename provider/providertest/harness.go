@@ -83,6 +83,11 @@ type Harness struct {
 	// Timeout is the deadline that timeout checks give a command; default 1 s.
 	Timeout time.Duration
 
+	// Slack is how much later than its deadline, or than a kill, a command may end;
+	// default 3 s. It allows for a busy machine, not for a provider that gives
+	// up later.
+	Slack time.Duration
+
 	// CallTimeout bounds each call of the provider; default 60 s.
 	CallTimeout time.Duration
 

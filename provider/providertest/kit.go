@@ -155,6 +155,9 @@ func newSuite(h *Harness) *suite {
 	if h.Timeout == 0 {
 		h.Timeout = time.Second
 	}
+	if h.Slack == 0 {
+		h.Slack = 3 * time.Second
+	}
 	if h.CallTimeout == 0 {
 		h.CallTimeout = time.Minute
 	}

@@ -50,13 +50,13 @@ func matrixChecks(h *Harness) []check {
 		}
 		for _, s := range scripts {
 			out = append(out, check{name: "matrix/" + sh.Name + "/" + s.name, needs: []need{realShell},
-				rule: "output and exit code are right within the deadline + 3 s, and a kill leaves nothing",
+				rule: "output and exit code are right within the deadline and Slack, and a kill leaves nothing",
 				run: func(t *T) {
 					sb, m := t.create(), marker()
 					r := t.begin(sb, marked(s.text, m), withTimeout(matrixDeadline, 0))
-					limit := matrixDeadline + slack
+					limit := matrixDeadline + t.h.Slack
 					if s.left && t.d.Exec.BackgroundSafe {
-						limit = slack // what it leaves must not delay it
+						limit = t.h.Slack // what it leaves must not delay it
 					}
 					o := r.wait(limit)
 					t.wantExit(o, "the script", s.code)
@@ -93,7 +93,7 @@ func matrixChecks(h *Harness) []check {
 				run: func(t *T) {
 					sb, m := t.create(func(r *provider.CreateRequest) { r.Resources.PIDs = 64 }), marker()
 					r := t.begin(sb, marked(`bomb() { bomb | bomb & bomb; }; bomb 2>/dev/null`, m), withTimeout(2*time.Second, 0))
-					o := r.wait(2*time.Second + slack)
+					o := r.wait(2*time.Second + t.h.Slack)
 					// At the limit a shell may give up before the timeout.
 					if o.Kind == provider.ExitLost || o.Kind == provider.ExitKilled {
 						t.Errorf("the exit is %s, it must be timed_out or the shell's own", o.Kind)

@@ -43,7 +43,7 @@ func cancelChecks() []check {
 					continue // it was quicker
 				}
 				t.wantCode(err, "Create whose context ended", provider.Canceled, provider.DeadlineExceeded)
-				if took := time.Since(began) - after; took > 10*time.Second {
+				if took := time.Since(began) - after; took > t.soon() {
 					t.Errorf("Create returned %s after its context had ended", took)
 				}
 				if provider.AppliedOf(err) == provider.AppliedNo && !t.h.CannotList && t.existing(req.SessionID) != 0 {
@@ -84,7 +84,7 @@ func cancelChecks() []check {
 			} {
 				began := time.Now()
 				err := f()
-				if took := time.Since(began); took > 5*time.Second {
+				if took := time.Since(began); took > t.soon() {
 					t.Errorf("%s took %s with a cancelled context", what, took)
 				}
 				if err != nil && (what != "List" || !t.h.CannotList) {
@@ -244,7 +244,7 @@ func leakChecks() []check {
 			if t.h.Commands.PrintSleep != nil && t.d.Exec.Kill != provider.KillNone {
 				r := t.started(sb, t.h.Commands.PrintSleep("on", 300*time.Second, marker()), "on")
 				t.kill(r, 0, "Kill")
-				r.wait(slack)
+				r.wait(t.h.Slack)
 			}
 			t.write(sb, "f", "x")
 			_, err := t.read(sb, "f")
@@ -263,7 +263,7 @@ func leakChecks() []check {
 		})
 		t.recorder.clean() // what the rounds registered refers to sandboxes that are gone
 		var left []string
-		for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(t.h.Slack); ; time.Sleep(20 * time.Millisecond) {
 			if t.h.Settle != nil {
 				t.h.Settle()
 			}
@@ -274,7 +274,7 @@ func leakChecks() []check {
 				break
 			}
 		}
-		t.Errorf("%d kinds of goroutine are still there 3 s after the last sandbox was destroyed; the first:\n%s", len(left), left[0])
+		t.Errorf("%d kinds of goroutine are still there %s after the last sandbox was destroyed; the first:\n%s", len(left), t.h.Slack, left[0])
 	}}}
 }
 

@@ -16,9 +16,6 @@ import (
 	"github.com/sbxhost/sbxhost/secret"
 )
 
-// slack is how much later than its deadline a command may end.
-const slack = 3 * time.Second
-
 // T is what a check works with.
 type T struct {
 	*recorder
@@ -32,6 +29,10 @@ func random(n int) string {
 	_, _ = rand.Read(b)
 	return hex.EncodeToString(b)
 }
+
+// soon is how long something may take that takes no time, where Slack is for the
+// moment of an end: 10 s by default.
+func (t *T) soon() time.Duration { return 7*time.Second + t.h.Slack }
 
 // call returns a context for one call of the provider.
 func (t *T) call() (context.Context, context.CancelFunc) {
@@ -279,7 +280,7 @@ func (t *T) survivors(sb provider.Sandbox, what, marker string, want bool) {
 		return
 	}
 	var n int
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(t.h.Slack); ; time.Sleep(20 * time.Millisecond) {
 		n = t.h.Survivors(t, sb, marker)
 		if (n > 0) == want {
 			return

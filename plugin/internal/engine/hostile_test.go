@@ -131,17 +131,18 @@ func TestDeadlineStopsEverySpinner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := load(t, e, m.Bytes(), engine.Options{Fuel: 1 << 50})
 			defer p.Close()
-			var took, pause, control time.Duration
-			for range 5 {
+			var took, pause, control, maxTook, maxPause time.Duration
+			for range 10 {
 				control = controlGC()
 				took, pause = stopSpinner(t, p)
-				if took < 250*time.Millisecond && pause < 50*time.Millisecond {
+				maxTook, maxPause = 250*time.Millisecond*slack+2*control, 50*time.Millisecond*slack+2*control
+				if took < maxTook && pause < maxPause {
 					break
 				}
 			}
 			t.Logf("stopped after %v, longest GC %v (control %v)", took, pause, control)
-			assert.Less(t, took, 250*time.Millisecond*slack+2*control)
-			assert.Less(t, pause, 50*time.Millisecond*slack+2*control)
+			assert.Less(t, took, maxTook)
+			assert.Less(t, pause, maxPause)
 		})
 	}
 }
@@ -221,7 +222,7 @@ func TestSpinningInitialisation(t *testing.T) {
 			_, err = e.Load(context.Background(), parsed, engine.Options{InitFuel: 1 << 50, InitTimeout: 100 * time.Millisecond})
 			require.ErrorAs(t, err, &init)
 			require.ErrorAs(t, err, &deadline)
-			assert.Less(t, time.Since(begin), time.Second*slack)
+			assert.Less(t, time.Since(begin), 30*time.Second) // the fuel is for days
 		})
 	}
 }

@@ -411,7 +411,7 @@ func ExamplePool_Call() {
 		fmt.Println(err)
 		return
 	}
-	p, err := e.Load(context.Background(), m, engine.Options{Timeout: time.Second})
+	p, err := e.Load(context.Background(), m, engine.Options{Timeout: time.Minute})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -243,7 +243,7 @@ func TestBombsAreRefusedAtOnce(t *testing.T) {
 				require.ErrorAs(t, err, &limit)
 				require.Greater(t, limit.Got, limit.Limit)
 			}
-			assert.Less(t, best, 100*time.Millisecond)
+			assert.Less(t, best, time.Second) // 2 ms when nothing else runs
 			t.Logf("%d bytes refused in %v", len(wasm), best)
 		})
 	}

@@ -2,6 +2,7 @@ package fakevendor
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -25,6 +26,12 @@ type Sandbox struct {
 	Polls    int // how often its state was asked for
 	mu       sync.Mutex
 	commands map[string]*Command
+}
+
+// Format implements fmt.Formatter: its id, whatever the verb. Printing
+// reads none of the fields that change.
+func (s *Sandbox) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "fakevendor.Sandbox["+s.ID+"]")
 }
 
 // Create adds a sandbox.
@@ -116,6 +123,12 @@ type Command struct {
 	signal string
 }
 
+// Format implements fmt.Formatter: its id, whatever the verb. Printing reads
+// none of the fields that change.
+func (c *Command) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "fakevendor.Command["+c.ID+"]")
+}
+
 // Start runs a command with exactly the given environment. Paths in dir are the
 // sandbox's.
 func (s *Sandbox) Start(id string, argv []string, dir string, env map[string]string, stdin bool) (*Command, func([]byte, bool) error, error) {
@@ -134,7 +147,7 @@ func (s *Sandbox) Start(id string, argv []string, dir string, env map[string]str
 	setGroup(cmd)
 	c := &Command{ID: id, Cmd: cmd, Done: make(chan struct{}), notify: make(chan struct{}, 1)}
 	cmd.Stdout, cmd.Stderr = &stream{c: c, buf: &c.stdout}, &stream{c: c, buf: &c.stderr}
-	cmd.WaitDelay = 250 * time.Millisecond
+	cmd.WaitDelay = time.Second // on a busy machine the last output takes its time
 	input := func([]byte, bool) error { return fmt.Errorf("no stdin") }
 	if stdin {
 		w, err := cmd.StdinPipe()

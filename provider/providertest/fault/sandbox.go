@@ -3,6 +3,7 @@ package fault
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"time"
@@ -15,6 +16,9 @@ type sandbox struct {
 	p     *Provider
 	inner provider.Sandbox
 }
+
+// Format implements fmt.Formatter: a fixed word, whatever the verb.
+func (s sandbox) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "fault.Sandbox") }
 
 // Ref implements provider.Sandbox. It is never broken.
 func (s sandbox) Ref() provider.Ref { return s.inner.Ref() }
@@ -49,6 +53,9 @@ type process struct {
 	p     *Provider
 	inner provider.Process
 }
+
+// Format implements fmt.Formatter: a fixed word, whatever the verb.
+func (x process) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "fault.Process") }
 
 // face is the process with the optional interface, if it has it.
 func (x process) face() provider.Process {

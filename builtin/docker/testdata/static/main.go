@@ -52,8 +52,7 @@ func main() {
 		n, _ := strconv.Atoi(args[2])
 		time.Sleep(time.Duration(n) * time.Second)
 	case "serve":
-		fmt.Fprintln(os.Stderr, "token="+os.Getenv("TOKEN")+" literal="+os.Getenv("LITERAL")+" uid="+strconv.Itoa(os.Getuid()))
-		serve(args[1])
+		serve(args[1], "token="+os.Getenv("TOKEN")+" literal="+os.Getenv("LITERAL")+" uid="+strconv.Itoa(os.Getuid()))
 	case "fetch":
 		fetch(args[1])
 	}

@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// serve answers "hello" to everybody.
-func serve(address string) {
+// serve answers "hello" to everybody, from when it has said so on.
+func serve(address, ready string) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	fmt.Fprintln(os.Stderr, ready)
 	for {
 		c, err := l.Accept()
 		if err != nil {

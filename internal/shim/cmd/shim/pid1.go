@@ -118,6 +118,7 @@ func (p *init1) setup(image bool, root, user string) error {
 	}
 	_ = unix.SetNonblock(0, true)
 	_ = unix.SetNonblock(1, true)
+	nameLoopback()
 	if root != "" {
 		if err := giveRoot(root, user); err != nil {
 			return err
