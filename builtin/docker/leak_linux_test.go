@@ -226,12 +226,14 @@ func wrongContainer(t *testing.T, canary func(what string) string) (name string)
 	require.Eventually(t, func() bool {
 		return bytes.Contains(rawGet(t, "/containers/"+name+"/changes"), []byte(wrong))
 	}, time.Minute, 20*time.Millisecond)
-	e, err := cli.ContainerExecCreate(t.Context(), name, execOptions([]string{"/bin/sh", "-c", "sleep 300; : " + canary("exec")}, nil))
+	execd := canary("exec")
+	e, err := cli.ContainerExecCreate(t.Context(), name, execOptions([]string{"/bin/sh", "-c", "sleep 300; : " + execd}, nil))
 	require.NoError(t, err)
 	require.NoError(t, cli.ContainerExecStart(t.Context(), e.ID, container.ExecStartOptions{Detach: true}))
+	// It runs, with a number, while it is still the runtime's own program: until the
+	// process table has the command itself.
 	require.Eventually(t, func() bool {
-		x, err := cli.ContainerExecInspect(t.Context(), e.ID)
-		return err == nil && x.Running && x.Pid != 0
+		return bytes.Contains(rawGet(t, "/containers/"+name+"/top"), []byte(execd))
 	}, time.Minute, 20*time.Millisecond)
 	return name
 }
