@@ -680,3 +680,42 @@ func TestGoesBackOnlyOneChange(t *testing.T) {
 		})
 	}
 }
+
+// A change that is half on the disk is no newer version, whatever digit is where its
+// version belongs: its seal says whose it is, also when the records are not all there.
+func TestTornVersion(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l, err := bolt.OpenUnder("first", path, bolt.Options{}, nil)
+	require.NoError(t, err)
+	var before []byte
+	for _, a := range []string{"a", "b", "c"} {
+		before, _ = os.ReadFile(path)
+		require.NoError(t, l.Put(t.Context(), ledgertest.Record("s", a)))
+	}
+	require.NoError(t, l.Close())
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	torn := bytes.Clone(data)
+	for at := 0; at < len(torn); at += os.Getpagesize() { // only in pages of the newest change
+		page := torn[at : at+os.Getpagesize()]
+		if at >= len(before) || !bytes.Equal(page, before[at:at+len(page)]) {
+			copy(page, bytes.ReplaceAll(page, []byte("version2"), []byte("version7")))
+			copy(page, bytes.ReplaceAll(page, []byte(`"id-c"`), []byte(`"id-?"`)))
+		}
+	}
+	require.NotEqual(t, data, torn)
+	for boot, want := range map[string]int{"second": 2, "first": -1} {
+		require.NoError(t, os.WriteFile(path, torn, 0o600))
+		l, err := bolt.OpenUnder(boot, path, bolt.Options{}, nil)
+		if want < 0 {
+			require.ErrorIs(t, err, provider.ErrInternal)
+			continue
+		}
+		require.NoError(t, err)
+		list, err := l.List(t.Context(), "owner")
+		require.NoError(t, err)
+		assert.Len(t, list, want)
+		require.NoError(t, l.Close())
+	}
+}
