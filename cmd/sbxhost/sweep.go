@@ -167,13 +167,19 @@ func (a *app) finishRuns(ctx context.Context, register registrar, all bool) ([]l
 	if err != nil {
 		return nil, err
 	}
-	names, err := filepath.Glob(filepath.Join(dir, runOwner+"*"+ledgerExt))
+	// Not by a pattern: the directory's name is not ours, and what cannot be listed is
+	// not empty.
+	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("look for what runs left: %w", err)
 	}
-	removeUnmade(dir)
+	removeUnmade(dir, entries)
 	out := []leftRun{}
-	for _, path := range names {
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), runOwner) || !strings.HasSuffix(e.Name(), ledgerExt) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
@@ -186,11 +192,13 @@ func (a *app) finishRuns(ctx context.Context, register registrar, all bool) ([]l
 
 // removeUnmade removes ledgers whose runs were killed while making them; nothing
 // was made that they could know of.
-func removeUnmade(dir string) {
-	names, _ := filepath.Glob(filepath.Join(dir, "."+runOwner+"*"+ledgerExt+".new-*")) // the pattern is ours
-	for _, path := range names {
-		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > startTime {
-			_ = os.Remove(path) // the next one tries again
+func removeUnmade(dir string, entries []fs.DirEntry) {
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "."+runOwner) || !strings.Contains(e.Name(), ledgerExt+".new-") {
+			continue
+		}
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > startTime {
+			_ = os.Remove(filepath.Join(dir, e.Name())) // the next one tries again
 		}
 	}
 }
