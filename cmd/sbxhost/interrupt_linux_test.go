@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/creack/pty"
@@ -325,6 +326,23 @@ func TestSecondInterruptRestoresTerminal(t *testing.T) {
 	after, err := term.GetState(int(tty.Fd()))
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
+}
+
+// Our own terminal that goes is the end of the input; a file whose disk fails is not,
+// or half of it would be taken for the whole.
+func TestInputThatFails(t *testing.T) {
+	t.Parallel()
+	fails := &os.PathError{Op: "read", Path: "/dev/stdin", Err: syscall.EIO}
+	_, err := ours(iotest.ErrReader(fails)).Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.EIO)
+
+	tty, sub, err := pty.Open()
+	require.NoError(t, err)
+	defer func() { _ = sub.Close() }()
+	in := ours(sub)
+	require.NoError(t, tty.Close())
+	_, err = in.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
 }
 
 // With -it the command has a terminal of our size that follows ours, keys reach

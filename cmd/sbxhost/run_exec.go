@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -145,7 +146,7 @@ func (a *app) exec(ctx context.Context, s *host.Session, p *plan) (res *host.Res
 		req.MaxOutput = streamKept
 	}
 	if p.pass {
-		req.Stdin = input{a.stdin}
+		req.Stdin = ours(a.stdin)
 	}
 	restore := func() {}
 	if p.tty {
@@ -198,11 +199,23 @@ func (a *app) exec(ctx context.Context, s *host.Session, p *plan) (res *host.Res
 }
 
 // input is our own: one that is closed, or whose terminal has gone, has ended.
-type input struct{ r io.Reader }
+type input struct {
+	r      io.Reader
+	device bool // a terminal, or one that was: elsewhere EIO is a disk that fails
+}
+
+func ours(r io.Reader) input {
+	in := input{r: r}
+	if f, ok := r.(*os.File); ok {
+		info, err := f.Stat()
+		in.device = err == nil && info.Mode()&fs.ModeCharDevice != 0
+	}
+	return in
+}
 
 func (i input) Read(p []byte) (int, error) {
 	n, err := i.r.Read(p)
-	if errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.EIO) || errors.Is(err, fs.ErrClosed) {
+	if errors.Is(err, syscall.EBADF) || errors.Is(err, fs.ErrClosed) || i.device && errors.Is(err, syscall.EIO) {
 		err = io.EOF
 	}
 	return n, err
