@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -66,6 +67,11 @@ func TestExec(t *testing.T) {
 		assert.Equal(t, host.Killed, r.Status)
 		assert.True(t, r.DeathConfirmed)
 		assert.Contains(t, r.Notice, "input could not be read to its end")
+		// What lost its connection says so around the end of file, which is none.
+		r, err = s.Exec(t.Context(), host.ExecRequest{Args: []string{"cat"}, Stdin: io.MultiReader(strings.NewReader("half\n"),
+			iotest.ErrReader(&url.Error{Op: "Get", URL: "https://example.com", Err: io.EOF}))})
+		require.NoError(t, err)
+		assert.Equal(t, host.Killed, r.Status)
 		// It is no concern of a command that has ended.
 		release := make(chan struct{})
 		p, err := s.Start(t.Context(), host.ExecRequest{Args: []string{"true"}, Stdin: io.MultiReader(waiting(release), broken())})

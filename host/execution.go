@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -251,7 +250,7 @@ type source struct {
 
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
-	s.broke = err != nil && !errors.Is(err, io.EOF)
+	s.broke = err != nil && err != io.EOF // around it, it is no end
 	return n, err
 }
 

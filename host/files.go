@@ -3,7 +3,6 @@ package host
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -59,7 +58,7 @@ func (s *Session) ReadFile(ctx context.Context, path string) (FileData, error) {
 			switch _, err := io.ReadFull(r, make([]byte, 1)); {
 			case err == nil:
 				return refusal(provider.ResourceExhausted, "read", fmt.Sprintf("the file is larger than %d bytes", limit), "use Open, or raise Limits.File")
-			case !errors.Is(err, io.EOF): // whether this is all of it is not known
+			case err != io.EOF: // whether this is all of it is not known
 				return err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/sbxhost/sbxhost/host"
+	"github.com/sbxhost/sbxhost/manifest"
 	"github.com/sbxhost/sbxhost/provider"
 	"github.com/sbxhost/sbxhost/provider/fake"
 	"github.com/sbxhost/sbxhost/provider/providertest/fault"
@@ -34,6 +36,53 @@ func TestReadFileThatBreaksAtTheLimit(t *testing.T) {
 	assert.Empty(t, d.Data)
 	l.faults.Set()
 	require.NoError(t, h.Close(t.Context()))
+}
+
+// Nor is one whose connection ended: around an end of file that is none, and what is
+// around it is masked as any other error.
+func TestReadThatIsCut(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]manifest.Manifest{"ordinary": ordinary(), "protected": protected()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, granted, func(s *setup) { s.host.Limits.File = 10 })
+			require.NoError(t, e.RegisterTrusted("cut", cut{fake.New(fake.Options{})}))
+			s, err := e.Create(t.Context(), host.CreateRequest{Provider: "cut", Manifest: m})
+			require.NoError(t, err)
+			d, err := s.ReadFile(t.Context(), "f")
+			code(t, provider.Unavailable, err)
+			assert.Empty(t, d.Data)
+			if name == "protected" {
+				noCanary(t, err.Error())
+				f, err := s.Open(t.Context(), "f")
+				require.NoError(t, err)
+				_, err = io.ReadAll(f)
+				var le *host.LifecycleError
+				require.ErrorAs(t, err, &le)
+				noCanary(t, err.Error())
+				require.NoError(t, f.Close())
+			}
+		})
+	}
+}
+
+// cut is a provider whose files break off after ten bytes.
+type cut struct{ *fake.Provider }
+
+func (c cut) Create(ctx context.Context, req provider.CreateRequest) (provider.Sandbox, error) {
+	sb, err := c.Provider.Create(ctx, req)
+	return cutSandbox{sb}, err
+}
+
+type cutSandbox struct{ provider.Sandbox }
+
+func (s cutSandbox) Files() provider.FS { return cutFiles{s.Sandbox.Files()} }
+
+type cutFiles struct{ provider.FS }
+
+func (cutFiles) Open(context.Context, string) (io.ReadCloser, provider.FileInfo, error) {
+	lost := &provider.Error{Code: provider.Unavailable, Op: "read", Message: "the connection of " + tokenCanary + " ended", Err: io.EOF}
+	return io.NopCloser(io.MultiReader(strings.NewReader("0123456789"), iotest.ErrReader(lost))), provider.FileInfo{Mode: 0o644}, nil
 }
 
 // What a file has read ahead is not given out any more once its context has

@@ -110,7 +110,7 @@ type maskedReader struct {
 
 func (m maskedReader) Read(p []byte) (int, error) {
 	n, err := m.inner.Read(p)
-	if err == nil || errors.Is(err, io.EOF) {
+	if err == nil || err == io.EOF { // what is around it is the provider's
 		return n, err
 	}
 	return n, m.b.err("read", err)
