@@ -157,7 +157,7 @@ type watchedReader struct {
 
 func (w *watchedReader) Read(b []byte) (int, error) {
 	n, err := w.r.Read(b)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil && err != io.EOF { // around it, it is no end
 		w.mu.Lock()
 		w.err = err
 		w.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"io"
 	"io/fs"
 	"path"
@@ -66,7 +65,7 @@ func rebase(w io.Writer, r io.Reader, base string) error {
 	tr, tw := tar.NewReader(r), tar.NewWriter(w)
 	for {
 		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { // around it, it is no end
 			return tw.Close()
 		}
 		if err != nil {

@@ -94,7 +94,7 @@ func (s *sandbox) Import(ctx context.Context, r io.Reader) error {
 	var dirs []dirMode
 	for {
 		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { // around it, it is no end
 			break
 		}
 		if err != nil {

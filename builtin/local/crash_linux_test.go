@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/sbxhost/sbxhost/builtin/local"
@@ -114,6 +115,8 @@ func TestWorkspaceMoves(t *testing.T) {
 	var buf bytes.Buffer
 	require.NoError(t, a.(provider.Archiver).Export(t.Context(), &buf))
 	raw := bytes.Clone(buf.Bytes())
+	broken := io.MultiReader(bytes.NewReader(raw[:1024]), iotest.ErrReader(fmt.Errorf("the connection ended: %w", io.EOF)))
+	require.Error(t, b.(provider.Archiver).Import(t.Context(), broken), "not all of it came")
 	require.NoError(t, b.(provider.Archiver).Import(t.Context(), &buf))
 	show := `find . -printf '%p %y %m %l %T@ %s %u\n' | grep -v '^\. ' | sort; od -c d/bin`
 	want := run(t, a, `rm pipe; touch -d 2020-02-02T02:02:02Z d; `+show)

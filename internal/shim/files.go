@@ -2,7 +2,6 @@ package shim
 
 import (
 	"context"
-	"errors"
 	"io"
 	"io/fs"
 	"path"
@@ -268,7 +267,7 @@ func copyChunks(ctx context.Context, r io.Reader, chunk func([]byte) error) erro
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { // around it, it is no end
 			return nil
 		}
 		if err != nil {

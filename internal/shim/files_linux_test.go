@@ -204,10 +204,11 @@ func TestFilesWriteIsWholeOrNot(t *testing.T) {
 	f, dir, h := filesOn(t)
 	ctx := t.Context()
 	require.NoError(t, f.Write(ctx, "f", strings.NewReader("old"), provider.WriteOptions{}))
-	own := errors.New("own")
-	err := f.Write(ctx, "f", io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), iotest.ErrReader(own)), provider.WriteOptions{})
-	require.ErrorIs(t, err, own)
-	assert.Equal(t, "old", read(t, f, "f"))
+	for _, own := range []error{errors.New("own"), fmt.Errorf("the connection ended: %w", io.EOF)} {
+		err := f.Write(ctx, "f", io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), iotest.ErrReader(own)), provider.WriteOptions{})
+		require.ErrorIs(t, err, own)
+		assert.Equal(t, "old", read(t, f, "f"))
+	}
 	assert.EqualValues(t, 1, h.dials.Load())
 	// Refused at once, while the caller has much more to say.
 	require.NoError(t, f.Mkdir(ctx, "d", 0))
@@ -216,7 +217,7 @@ func TestFilesWriteIsWholeOrNot(t *testing.T) {
 	assert.Less(t, n.n, int64(64<<20), "all was read for nothing")
 	assert.EqualValues(t, 1, h.dials.Load())
 	c, cancel := context.WithCancel(ctx)
-	err = f.Write(c, "f", io.MultiReader(strings.NewReader("new"), hook(cancel), zero{}), provider.WriteOptions{})
+	err := f.Write(c, "f", io.MultiReader(strings.NewReader("new"), hook(cancel), zero{}), provider.WriteOptions{})
 	code(t, provider.Canceled, err)
 	assert.Equal(t, "old", read(t, f, "f"))
 	left, err := os.ReadDir(dir)
@@ -370,6 +371,8 @@ func TestFilesArchive(t *testing.T) {
 	var buf bytes.Buffer
 	require.NoError(t, f.Export(ctx, &buf))
 	g, other, _ := filesOn(t)
+	broken := io.MultiReader(bytes.NewReader(buf.Bytes()[:1024]), iotest.ErrReader(fmt.Errorf("the connection ended: %w", io.EOF)))
+	require.Error(t, g.Import(ctx, broken), "not all of it came")
 	require.NoError(t, g.Import(ctx, iotest.OneByteReader(bytes.NewReader(buf.Bytes()))))
 	var names []string
 	for r := tar.NewReader(&buf); ; {

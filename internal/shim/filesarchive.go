@@ -3,7 +3,6 @@ package shim
 import (
 	"archive/tar"
 	"context"
-	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -109,7 +108,7 @@ func (f *Files) importEntries(ctx context.Context, st *fileStream, tr *tar.Reade
 	var b []byte
 	for {
 		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { // around it, it is no end
 			break
 		}
 		if err != nil {

@@ -305,7 +305,7 @@ func (o archiver) Import(ctx context.Context, r io.Reader) error {
 	var bad error
 	for {
 		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { // around it, it is no end
 			break
 		}
 		if err != nil {
