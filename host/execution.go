@@ -194,6 +194,9 @@ func (e *execution) start(ctx context.Context) error {
 		go e.supervise(time.Until(deadline))
 		return nil
 	}
+	if in, upfront := e.request.Input.(*inlet); upfront {
+		in.leave() // it is the caller's again
+	}
 	close(e.started)
 	if ctx.Err() == nil && !time.Now().Before(deadline) {
 		// The start alone used up the time. Whether it runs is not known.

@@ -144,6 +144,13 @@ func (s lateSandbox) Export(_ context.Context, w io.Writer) error {
 	return err
 }
 
+func (s lateSandbox) Exec(_ context.Context, req provider.ExecRequest) (provider.Process, error) {
+	<-s.l.release
+	_, err := io.ReadAll(req.Input)
+	s.l.done <- err
+	return nil, err
+}
+
 func (s lateSandbox) Import(context.Context, io.Reader) error { return nil }
 
 type lateFiles struct {
@@ -198,11 +205,15 @@ func TestProviderThatGoesOnWithoutItsCaller(t *testing.T) {
 		"write": {func(ctx context.Context, s *host.Session, _ io.Writer) error {
 			return s.WriteFile(ctx, "f", []byte("data"), host.WriteOptions{})
 		}, io.ErrClosedPipe},
+		"exec": {func(ctx context.Context, s *host.Session, _ io.Writer) error {
+			_, err := s.Exec(ctx, host.ExecRequest{Args: []string{"cat"}, Stdin: strings.NewReader("data")})
+			return err
+		}, io.ErrClosedPipe},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := &late{fake.New(fake.Options{}), make(chan struct{}), make(chan error, 1)}
+				l := &late{fake.New(fake.Options{Describe: upfront}), make(chan struct{}), make(chan error, 1)}
 				s := lateSession(t, l)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -233,6 +244,8 @@ func TestProviderThatGoesOnWithoutItsCaller(t *testing.T) {
 		})
 	})
 }
+
+func upfront(d *provider.Description) { d.Exec.Stdin, d.Exec.TTY = provider.StdinUpfront, false }
 
 func lateSession(t *testing.T, l *late) *host.Session {
 	t.Helper()

@@ -118,7 +118,7 @@ func (s *Session) finishRequest(req ExecRequest, out *provider.ExecRequest) erro
 	case req.Stdin != nil && req.LiveStdin:
 		return invalid(opExec, "stdin and liveStdin exclude each other", "")
 	case req.Stdin != nil && caps.Stdin == provider.StdinUpfront:
-		out.Stdin, out.Input = provider.StdinUpfront, req.Stdin
+		out.Stdin, out.Input = provider.StdinUpfront, &inlet{r: req.Stdin}
 	case req.Stdin != nil || req.LiveStdin:
 		out.Stdin = provider.StdinLive
 	}
