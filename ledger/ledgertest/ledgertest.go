@@ -38,8 +38,8 @@ func Run(t *testing.T, open func() ledger.Ledger) {
 		{"hammer", hammer},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			l := open() // before others run beside it: open need not be safe for that
 			t.Parallel()
-			l := open()
 			t.Cleanup(func() {
 				if err := l.Close(); err != nil {
 					t.Errorf("Close failed: %v", err)
