@@ -2,9 +2,7 @@ package host_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,33 +78,35 @@ func TestClose(t *testing.T) {
 	})
 	t.Run("PY-36 a start in flight is waited for, a later one refused", func(t *testing.T) {
 		t.Parallel()
-		e := newEnv(t)
-		s := e.create(t, ordinary())
-		inFlight, release := make(chan struct{}), make(chan struct{})
-		var first atomic.Bool
-		e.fake.SetHooks(fake.Hooks{After: func(_ context.Context, c fake.Call, _ error) error {
-			if c.Method == fake.MethodExec && first.CompareAndSwap(false, true) {
-				close(inFlight)
-				<-release
-			}
-			return nil
-		}})
-		execErr, closed := make(chan error, 1), make(chan error, 1)
-		go func() {
-			_, err := s.Exec(context.Background(), host.ExecRequest{Args: []string{"sleep", "1"}})
-			execErr <- err
-		}()
-		<-inFlight
-		go func() { closed <- s.Close(context.Background()) }()
-		require.Eventually(t, func() bool {
+		// A second after the end of its session a start is given up: the clock stands
+		// still meanwhile.
+		synctest.Test(t, func(t *testing.T) {
+			e := newEnv(t)
+			s := e.create(t, ordinary())
+			release := make(chan struct{})
+			e.fake.SetHooks(fake.Hooks{After: func(_ context.Context, c fake.Call, _ error) error {
+				if c.Method == fake.MethodExec {
+					<-release
+				}
+				return nil
+			}})
+			execErr, closed := make(chan error, 1), make(chan error, 1)
+			go func() {
+				_, err := s.Exec(context.Background(), host.ExecRequest{Args: []string{"sleep", "1"}})
+				execErr <- err
+			}()
+			synctest.Wait()
+			require.Equal(t, 1, e.fake.Count(fake.MethodExec), "it is in flight")
+			go func() { closed <- s.Close(context.Background()) }()
+			synctest.Wait()
 			_, err := s.Exec(t.Context(), host.ExecRequest{Args: []string{"true"}})
-			return errors.Is(err, provider.ErrFailedPrecondition)
-		}, 30*time.Second, time.Millisecond, "a later start is refused")
-		assert.Zero(t, e.fake.Count(fake.MethodDestroy), "not destroyed under a start in flight")
-		close(release)
-		require.NoError(t, <-closed)
-		t.Log("killed or refused; either is right:", <-execErr)
-		assert.Equal(t, 1, e.fake.Count(fake.MethodDestroy))
+			code(t, provider.FailedPrecondition, err)
+			assert.Zero(t, e.fake.Count(fake.MethodDestroy), "not destroyed under a start in flight")
+			close(release)
+			require.NoError(t, <-closed)
+			t.Log("killed or refused; either is right:", <-execErr)
+			assert.Equal(t, 1, e.fake.Count(fake.MethodDestroy))
+		})
 	})
 	t.Run("a reader that never reads does not hold it up", func(t *testing.T) {
 		t.Parallel()
