@@ -284,7 +284,7 @@ func TestSharedTrust(t *testing.T) {
 		t.Parallel()
 		e := newEnv(t, sharesExecs, describe(func(d *provider.Description) { d.Exec.Kill = provider.KillProcess }))
 		s := e.create(t, ordinary())
-		run(t, s, "background", "sleep", "1")
+		run(t, s, "background", "sleep", "600")
 		e.fake.Forget()
 		_, err := s.Exec(t.Context(), withSecrets)
 		code(t, provider.FailedPrecondition, err)
