@@ -134,7 +134,9 @@ func TestConcurrency(t *testing.T) {
 	for until := time.Now().Add(30 * time.Second); !left() && time.Now().Before(until); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	assert.Equal(t, []int{goroutines, files}, []int{g, f}, "goroutines or files are left")
+	// Fewer are no fault: one that an earlier test started may have been ending then.
+	assert.LessOrEqual(t, g, goroutines, "goroutines are left")
+	assert.LessOrEqual(t, f, files, "files are left")
 }
 
 // oneReplacement notices replacements of one session that are made at once.
