@@ -237,21 +237,29 @@ func (s *Session) authority(ctx context.Context, op string) error {
 	if err != nil {
 		return failure(op, s.reg.name, err)
 	}
-	s.mu.Lock()
-	b, granted := s.binding, s.granted
-	s.mu.Unlock()
 	use := grants.Use{Manifest: s.manifest, Provider: s.reg.name, Session: s.id, Grants: now}
-	refused := b.Covers(use)
-	if refused == nil {
-		return nil
-	}
-	if was := use; b != nil {
-		was.Grants = granted
-		if b.Covers(was) == nil {
-			return s.rebind(ctx, op, now)
+	for {
+		s.mu.Lock()
+		b, granted := s.binding, s.granted
+		s.mu.Unlock()
+		refused := b.Covers(use)
+		if refused == nil {
+			return nil
 		}
+		if was := use; b != nil {
+			was.Grants = granted
+			if b.Covers(was) == nil {
+				return s.rebind(ctx, op, now)
+			}
+		}
+		s.mu.Lock()
+		same := s.binding == b
+		s.mu.Unlock()
+		if same {
+			return failure(op, s.reg.name, refused)
+		}
+		// Another operation made a new binding meanwhile: that one counts.
 	}
-	return failure(op, s.reg.name, refused)
 }
 
 // rebind makes a new binding after the host's grants were reloaded: a binding
