@@ -133,9 +133,10 @@ func TestGoesMeanwhile(t *testing.T) {
 	assert.Equal(t, provider.NotFound, provider.CodeOf(err), err)
 }
 
-// One process at a time; the second one is told who has it.
+// One process at a time; the second one is told who has it. It is not parallel to
+// other tests: a process that is being started has their files, and with them their
+// locks, until it runs its own program.
 func TestInUse(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	l := open(t, path)
 	require.NoError(t, l.Put(t.Context(), ledgertest.Record("s", "a")))
