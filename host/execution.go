@@ -331,6 +331,16 @@ func (e *execution) kill(order stopOrder, ends <-chan ending) (ending, bool) {
 			dead, answered = err == nil, true
 		case <-timer.C:
 			late = true
+			// On a busy machine it is this look that comes late, and not the answers.
+			select {
+			case end = <-ends:
+			default:
+			}
+			select {
+			case err := <-kills:
+				dead = err == nil
+			default:
+			}
 		}
 	}
 	return end, dead || end.err == nil && end.exit.TreeDead
