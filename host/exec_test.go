@@ -58,29 +58,31 @@ func TestExec(t *testing.T) {
 	})
 	t.Run("stdin that breaks is not taken for the whole", func(t *testing.T) {
 		t.Parallel()
-		s := newEnv(t).create(t, ordinary())
-		broken := func() io.Reader {
-			return io.MultiReader(strings.NewReader("half\n"), iotest.ErrReader(errors.New("connection reset")))
-		}
-		r, err := s.Exec(t.Context(), host.ExecRequest{Args: []string{"cat"}, Stdin: broken()})
-		require.NoError(t, err)
-		assert.Equal(t, host.Killed, r.Status)
-		assert.True(t, r.DeathConfirmed)
-		assert.Contains(t, r.Notice, "input could not be read to its end")
-		// What lost its connection says so around the end of file, which is none.
-		r, err = s.Exec(t.Context(), host.ExecRequest{Args: []string{"cat"}, Stdin: io.MultiReader(strings.NewReader("half\n"),
-			iotest.ErrReader(&url.Error{Op: "Get", URL: "https://example.com", Err: io.EOF}))})
-		require.NoError(t, err)
-		assert.Equal(t, host.Killed, r.Status)
-		// It is no concern of a command that has ended.
-		release := make(chan struct{})
-		p, err := s.Start(t.Context(), host.ExecRequest{Args: []string{"true"}, Stdin: io.MultiReader(waiting(release), broken())})
-		require.NoError(t, err)
-		r, err = p.Wait(t.Context())
-		require.NoError(t, err)
-		close(release)
-		assert.Equal(t, host.Exited, r.Status)
-		assert.Empty(t, r.Notice)
+		synctest.Test(t, func(t *testing.T) { // a death that a busy machine confirms late is not confirmed
+			s := newEnv(t).create(t, ordinary())
+			broken := func() io.Reader {
+				return io.MultiReader(strings.NewReader("half\n"), iotest.ErrReader(errors.New("connection reset")))
+			}
+			r, err := s.Exec(t.Context(), host.ExecRequest{Args: []string{"cat"}, Stdin: broken()})
+			require.NoError(t, err)
+			assert.Equal(t, host.Killed, r.Status)
+			assert.True(t, r.DeathConfirmed)
+			assert.Contains(t, r.Notice, "input could not be read to its end")
+			// What lost its connection says so around the end of file, which is none.
+			r, err = s.Exec(t.Context(), host.ExecRequest{Args: []string{"cat"}, Stdin: io.MultiReader(strings.NewReader("half\n"),
+				iotest.ErrReader(&url.Error{Op: "Get", URL: "https://example.com", Err: io.EOF}))})
+			require.NoError(t, err)
+			assert.Equal(t, host.Killed, r.Status)
+			// It is no concern of a command that has ended.
+			release := make(chan struct{})
+			p, err := s.Start(t.Context(), host.ExecRequest{Args: []string{"true"}, Stdin: io.MultiReader(waiting(release), broken())})
+			require.NoError(t, err)
+			r, err = p.Wait(t.Context())
+			require.NoError(t, err)
+			close(release)
+			assert.Equal(t, host.Exited, r.Status)
+			assert.Empty(t, r.Notice)
+		})
 	})
 	t.Run("stdin is given upfront where the provider wants it so", func(t *testing.T) {
 		t.Parallel()
@@ -673,18 +675,21 @@ func TestProcess(t *testing.T) {
 	})
 	t.Run("Kill ends the whole tree and waits", func(t *testing.T) {
 		t.Parallel()
-		e := newEnv(t)
-		s := e.create(t, ordinary())
-		p, err := s.Start(t.Context(), host.ExecRequest{Shell: "background -setsid sleep 600; sleep 600"})
-		require.NoError(t, err)
-		require.Eventually(t, func() bool { return len(e.fake.Running(provider.Ref{ID: s.Info().Sandbox})) == 2 }, 30*time.Second, time.Millisecond)
-		require.NoError(t, p.Kill(t.Context()))
-		r, err := p.Wait(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, host.Killed, r.Status)
-		assert.True(t, r.DeathConfirmed)
-		assert.Empty(t, e.fake.Running(provider.Ref{ID: s.Info().Sandbox}))
-		require.NoError(t, p.Kill(t.Context()), "killing it again is no error")
+		synctest.Test(t, func(t *testing.T) { // a death that a busy machine confirms late is not confirmed
+			e := newEnv(t)
+			s := e.create(t, ordinary())
+			p, err := s.Start(t.Context(), host.ExecRequest{Shell: "background -setsid sleep 600; sleep 600"})
+			require.NoError(t, err)
+			synctest.Wait()
+			require.Len(t, e.fake.Running(provider.Ref{ID: s.Info().Sandbox}), 2)
+			require.NoError(t, p.Kill(t.Context()))
+			r, err := p.Wait(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, host.Killed, r.Status)
+			assert.True(t, r.DeathConfirmed)
+			assert.Empty(t, e.fake.Running(provider.Ref{ID: s.Info().Sandbox}))
+			require.NoError(t, p.Kill(t.Context()), "killing it again is no error")
+		})
 	})
 	t.Run("a secret held at a pause comes out at the end, masked", func(t *testing.T) {
 		t.Parallel()
