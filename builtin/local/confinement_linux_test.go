@@ -282,9 +282,15 @@ func TestPIDLimit(t *testing.T) {
 		}
 		p := newProvider(t, local.Options{Level: level})
 		sb := create(t, p, func(r *provider.CreateRequest) { r.Resources.PIDs = 20 })
-		word := session()
-		proc, out, _ := start(t, sb, `i=0; while [ $i -lt 60 ]; do sh -c 'sleep 300; : `+word+`' 2>/dev/null & i=$((i+1)); done; wait`)
-		_ = out
+		// None needs another process to go on: those that are refused one would end, and
+		// it would be chance how many are left.
+		word := "300." + strings.Map(func(r rune) rune {
+			if r >= 'a' { // a time to sleep that no other test has
+				r -= 'a' - '0'
+			}
+			return r
+		}, session())
+		proc, _, _ := start(t, sb, `i=0; while [ $i -lt 60 ]; do sleep `+word+` & i=$((i+1)); done; wait`)
 		require.Eventually(t, func() bool { return len(withWord(t, word)) >= 5 }, 30*time.Second, 5*time.Millisecond)
 		most := 0
 		for range 50 {
