@@ -336,7 +336,7 @@ func TestMemoryAndCPULimits(t *testing.T) {
 	sb := create(t, p, limits)
 	// Two processes that would each be within the limit, and hold what they have
 	// until the other has as much.
-	got := run(t, sb, `hold() { (head -c 60000000 /dev/zero; sleep 3) | tail | wc -c; }; hold & hold & wait; true`)
+	got := run(t, sb, `hold() { (head -c 60000000 /dev/zero; : >has$1; until test -e has1 && test -e has2; do sleep 0.05; done) | tail | wc -c; }; hold 1 & hold 2 & wait; true`)
 	assert.Less(t, strings.Count(got.stdout, "60000000"), 2, "both fit in 96 MiB: %q", got.stdout)
 	assert.Zero(t, run(t, sb, "true").exit.Code, "the sandbox goes on")
 	cpu := run(t, sb, `timeout 1 sh -c 'while :; do :; done' ; cat /proc/self/cgroup`)
