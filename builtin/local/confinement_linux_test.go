@@ -361,18 +361,19 @@ func TestStopperCannotStall(t *testing.T) {
 	sb := create(t, newProvider(t, local.Options{Level: local.LevelNamespaces}))
 	word := session()
 	stopper, _, _ := start(t, sb, `while :; do kill -STOP -1 2>/dev/null; done; : `+word)
-	began := time.Now()
 	var procs []provider.Process
 	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		p, err := sb.Exec(ctx, provider.ExecRequest{ID: "v", Args: []string{"true"}, Stdout: io.Discard, Stderr: io.Discard})
+		require.NoError(t, ctx.Err(), "the supervisor is held up")
 		cancel()
 		if err == nil {
 			procs = append(procs, p)
 		}
 	}
-	require.NoError(t, stopper.Kill(t.Context(), 100*time.Millisecond))
-	assert.Less(t, time.Since(began), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, stopper.Kill(ctx, 100*time.Millisecond))
 	for _, p := range procs {
 		require.NoError(t, p.Kill(t.Context(), 0))
 	}
