@@ -22,9 +22,9 @@ import (
 	"github.com/sbxhost/sbxhost/provider"
 )
 
-// fileDeadline is far above what any file operation takes, and far below what a
-// test that hangs on a FIFO would.
-const fileDeadline = 10 * time.Second
+// fileDeadline is far above what any file operation takes on a busy machine, and
+// below what one that hangs on a FIFO would.
+const fileDeadline = time.Minute
 
 // trap is a file system object that a workload planted for the host to fall into.
 type trap struct {
@@ -64,7 +64,7 @@ func traps() []trap {
 // traps point to.
 func planted(t *testing.T) (context.Context, provider.Sandbox, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	out, err := os.MkdirTemp("", "hostile-out-")
 	require.NoError(t, err)
