@@ -77,7 +77,7 @@ func start(t *testing.T, sb provider.Sandbox, script string, mods ...func(*provi
 func run(t *testing.T, sb provider.Sandbox, script string, mods ...func(*provider.ExecRequest)) output {
 	t.Helper()
 	p, out, errs := start(t, sb, script, mods...)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	exit, err := p.Wait(ctx)
 	require.NoError(t, err)
