@@ -208,13 +208,12 @@ func (p *process) Kill(ctx context.Context, grace time.Duration) error {
 		return problem(provider.Unavailable, "kill", p.s.record.ID, "processes are still alive after KILL").applied(provider.AppliedYes).remedy("destroy the sandbox")
 	}
 	// The supervisor is gone. Where it is the namespace's PID 1, so is the tree.
-	if j := p.jail; j != nil {
-		select {
-		case <-j.dead:
+	if p.jail != nil {
+		if p.jail.ends(ctx) {
 			return nil
-		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
 			return ctxProblem("kill", p.s.record.ID, ctx.Err(), provider.AppliedUnknown)
-		case <-time.After(time.Second):
 		}
 	}
 	return problem(provider.Lost, "kill", p.s.record.ID, "the supervisor ended before it confirmed the kill").applied(provider.AppliedUnknown).remedy("destroy the sandbox")
@@ -247,7 +246,7 @@ func (p *process) Wait(ctx context.Context) (provider.Exit, error) {
 	switch {
 	case st.Lost:
 		e.Kind, e.LeftRunning = provider.ExitLost, -1
-		if p.jail != nil && !p.jail.alive() {
+		if p.jail != nil && p.jail.ends(ctx) {
 			e.LeftRunning, e.TreeDead = 0, true
 		}
 	case st.TimedOut && st.ByUs:

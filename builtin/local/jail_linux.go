@@ -226,16 +226,26 @@ func (j *jail) alive() bool {
 // kill returns nil when every process of the jail is gone.
 func (j *jail) kill(ctx context.Context) error {
 	_ = j.process.Kill()
+	switch {
+	case j.ends(ctx):
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return errors.New("processes of the sandbox do not die")
+}
+
+// ends waits until every process of a jail whose supervisor is dying is gone. Its
+// connections break before that: the kernel has everything else to kill first.
+func (j *jail) ends(ctx context.Context) bool {
 	t := time.NewTimer(destroyLimit)
 	defer t.Stop()
 	select {
 	case <-j.dead:
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
 	case <-t.C:
-		return errors.New("processes of the sandbox do not die")
 	}
+	return !j.alive()
 }
 
 func (j *jail) shut() {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sbxhost/sbxhost/internal/shim/wire"
+	"github.com/sbxhost/sbxhost/provider"
 )
 
 // A supervisor that says why it gives up ends right after that: what it said is the
@@ -74,4 +76,29 @@ func TestEnded(t *testing.T) {
 	} {
 		assert.Equal(t, c.want, ended(c.dead, c.err), c.name)
 	}
+}
+
+// What kills the tree of a command whose supervisor is gone is the kernel, and it may
+// take its time: a kill waits for that. The end of the command says so too.
+func TestKillAfterTheSupervisorsEnd(t *testing.T) {
+	t.Parallel()
+	p, err := New(Options{StateDir: t.TempDir(), Level: LevelNamespaces})
+	require.NoError(t, err)
+	id := strings.Repeat("e", 32)
+	sb, err := p.Create(t.Context(), provider.CreateRequest{
+		SessionID: id, Name: provider.NamePrefix + id, Digest: "sha256:test", Root: "/workspace", Network: "none", Start: "idle",
+		Labels: map[string]string{
+			provider.LabelOwner: "owner", provider.LabelEpoch: "1", provider.LabelSession: id,
+			provider.LabelAttempt: id, provider.LabelDigest: "sha256:test", provider.LabelProtected: "0",
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, p.Destroy(context.Background(), sb.Ref())) })
+	cmd, err := sb.Exec(t.Context(), provider.ExecRequest{ID: "e", Args: []string{"sleep", "300"}, Stdout: io.Discard, Stderr: io.Discard})
+	require.NoError(t, err)
+	require.NoError(t, sb.(*sandbox).jail.process.Kill())
+	exit, err := cmd.Wait(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, provider.Exit{Kind: provider.ExitLost, Code: -1, TreeDead: true}, exit)
+	require.NoError(t, cmd.Kill(t.Context(), 0))
 }
