@@ -16,7 +16,11 @@ import (
 // probePrefix starts the names of the directories that probes use.
 const probePrefix = "probe-"
 
-// probeAge is much longer than a probe takes.
+// probeLimit is more than a probe takes on the busiest machine: one that is given up
+// costs the level.
+const probeLimit = time.Minute
+
+// probeAge is how old the directory of a probe must be that holds no lock.
 const probeAge = time.Minute
 
 // probe tries a level for real: it makes a throw-away sandbox and runs a command
@@ -44,7 +48,7 @@ func (p *Provider) probe(l Level) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), probeLimit)
 	defer cancel()
 	r := &record{ID: filepath.Base(dir), Root: "/workspace", Network: "none", Level: l}
 	if p.root {

@@ -358,4 +358,4 @@ func (p *Provider) claim(ctx context.Context, id string) (release func(), err er
 }
 
 // destroyLimit bounds how long destroy waits for processes to die.
-const destroyLimit = 10 * time.Second
+const destroyLimit = 30 * time.Second
