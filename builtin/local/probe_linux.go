@@ -98,7 +98,7 @@ func (p *Provider) sweepProbes() {
 		// Those of the other level may have had their files elsewhere.
 		s := &sandbox{p: p, record: &record{ID: e.Name()}, dir: dir, work: p.workOf(e.Name())}
 		_ = s.removeFiles() // the next one tries again
-		_ = lock.Close()
+		unlock(lock)
 	}
 }
 

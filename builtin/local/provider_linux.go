@@ -303,7 +303,8 @@ func (p *Provider) Destroy(ctx context.Context, ref provider.Ref) error {
 	p.mu.Lock()
 	s := p.sandboxes[ref.ID]
 	p.mu.Unlock()
-	if s == nil {
+	stopped := s == nil
+	if stopped {
 		r, err := readRecord(p.opts.StateDir, ref.ID)
 		dir := filepath.Join(p.opts.StateDir, ref.ID)
 		if err != nil {
@@ -324,6 +325,9 @@ func (p *Provider) Destroy(ctx context.Context, ref provider.Ref) error {
 		s = &sandbox{p: p, record: r, dir: dir, work: p.workOf(r.ID), lock: lock}
 	}
 	if err := s.destroy(ctx); err != nil {
+		if stopped {
+			unlock(s.lock) // the next try takes it again
+		}
 		return err
 	}
 	p.mu.Lock()

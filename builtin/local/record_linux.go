@@ -154,7 +154,7 @@ func makeDir(stateDir string, r *record) (lock *os.File, err error) {
 		return lock, nil
 	}
 	_ = os.RemoveAll(unfinished)
-	_ = lock.Close()
+	unlock(lock)
 	if errors.Is(err, unix.ENOTEMPTY) {
 		err = fs.ErrExist
 	}
@@ -200,6 +200,13 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// unlock gives a lock back. A child that is being made meanwhile has inherited it and
+// would go on holding what was only closed.
+func unlock(lock *os.File) {
+	_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN)
+	_ = lock.Close()
 }
 
 // heldElsewhere reports whether a process runs the sandbox of dir. Only for

@@ -166,7 +166,7 @@ func (p *Provider) prepare(r *record, replaces bool) (*sandbox, error) {
 		old, err := readRecord(p.opts.StateDir, r.ID)
 		switch {
 		case err == nil && !old.same(r, replaces):
-			_ = lock.Close()
+			unlock(lock)
 			return nil, conflict(r)
 		case err == nil:
 			// The same request: go on with its files.
@@ -223,7 +223,7 @@ func (s *sandbox) makeWork() error {
 // stopped.
 func (s *sandbox) abandon() {
 	_ = s.removeFiles()
-	_ = s.lock.Close()
+	unlock(s.lock)
 }
 
 // removeFiles removes the workspace first: while the record is there, the rest
@@ -400,7 +400,7 @@ func (s *sandbox) destroy(ctx context.Context) error {
 		return problem(provider.Internal, "destroy", s.record.ID, "its directory is still there").cause(err).applied(provider.AppliedUnknown)
 	}
 	if s.lock != nil {
-		_ = s.lock.Close()
+		unlock(s.lock)
 		s.lock = nil
 	}
 	return nil
