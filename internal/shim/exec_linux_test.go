@@ -27,10 +27,20 @@ import (
 
 func TestMain(m *testing.M) {
 	runStage()
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(filepath.Dir(program()))
-		os.Exit(code)
-	}))
+	code := m.Run()
+	if code == 0 {
+		leak := goleak.Find()
+		// What the last test started may be on its way out yet.
+		for end := time.Now().Add(30 * time.Second); leak != nil && time.Now().Before(end); leak = goleak.Find() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if leak != nil {
+			fmt.Fprintln(os.Stderr, leak)
+			code = 1
+		}
+	}
+	_ = os.RemoveAll(filepath.Dir(program()))
+	os.Exit(code)
 }
 
 // engine is a supervisor that is spoken to over its standard input and output, as
