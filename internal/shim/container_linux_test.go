@@ -512,7 +512,7 @@ func (b *box) inside(text string) []int {
 	var out []int
 	for _, pid := range processes(b.t, text) {
 		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); err == nil && ns == own {
-			if st := statusLine(pid, "State:"); st != "" && !strings.HasPrefix(st, "Z") {
+			if running(pid) {
 				out = append(out, pid)
 			}
 		}
@@ -531,12 +531,19 @@ func (b *box) everything() []int {
 		pid, err := strconv.Atoi(filepath.Base(d))
 		require.NoError(b.t, err)
 		if ns, err := os.Readlink(d + "/ns/pid"); err == nil && ns == own && pid != b.pid() {
-			if st := statusLine(pid, "State:"); st != "" && !strings.HasPrefix(st, "Z") {
+			if running(pid) {
 				out = append(out, pid)
 			}
 		}
 	}
 	return out
+}
+
+// running reports whether a process is neither gone nor dead, whether it waits to be
+// reaped or is being reaped.
+func running(pid int) bool {
+	st := statusLine(pid, "State:")
+	return st != "" && st[0] != 'Z' && st[0] != 'X'
 }
 
 func statusLine(pid int, key string) string {
