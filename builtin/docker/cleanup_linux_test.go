@@ -182,7 +182,10 @@ func TestFailedCreateSparesAnothersSandbox(t *testing.T) {
 	other := newProvider(t)
 	req := request()
 	req.Labels[provider.LabelOwner] = w.id
-	w.engine.failAfter("VolumeCreate", func(string) error {
+	w.engine.failAfter("VolumeCreate", func(name string) error {
+		if name != req.Name {
+			return nil // of the supervisor's, at the same time
+		}
 		theirs := req
 		theirs.Labels = maps.Clone(req.Labels)
 		theirs.Labels[provider.LabelAttempt] = randomHex(16)
