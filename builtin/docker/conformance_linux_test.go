@@ -31,7 +31,7 @@ func harness(t *testing.T, image, network string) providertest.Harness {
 			if err != nil {
 				tb.Fatalf("%v", err)
 			}
-			return p
+			return patient(p)
 		},
 		Request:   func(r *provider.CreateRequest) { r.Image, r.Network = image, network },
 		Commands:  providertest.ShellCommands("/bin/sh"),

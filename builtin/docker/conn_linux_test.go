@@ -36,7 +36,7 @@ func newTapped(t *testing.T, write func(c net.Conn, p []byte) (int, error)) (*ta
 	e := &tapped{faulty: newFaulty(c), write: write}
 	p, err := docker.NewWithEngine(t.Context(), e, o)
 	require.NoError(t, err)
-	return e, p
+	return e, patient(p)
 }
 
 func (e *tapped) ContainerExecCreate(ctx context.Context, id string, o container.ExecOptions) (container.ExecCreateResponse, error) {
@@ -87,6 +87,7 @@ func TestStalledConnectionHoldsNobodyUp(t *testing.T) {
 		}
 		return c.Write(b)
 	})
+	docker.SetKillPatience(p, 5*time.Second) // which is waited for here
 	sb := create(t, p)
 	word := "stalled-" + randomHex(8)
 	r := shell(family(word))
@@ -167,6 +168,7 @@ func TestTrap05ExitIsTheSupervisors(t *testing.T) {
 	e := &lying{faulty: newFaulty(c)}
 	p, err := docker.NewWithEngine(t.Context(), e, o)
 	require.NoError(t, err)
+	patient(p)
 	sb := create(t, p)
 	assert.Equal(t, provider.Exit{Kind: provider.ExitExited, Code: 7, TreeDead: true}, run(t, sb, shell("exit 7")).Exit)
 	assert.Equal(t, provider.ExitSignaled, run(t, sb, shell("kill -SEGV $$")).Kind)

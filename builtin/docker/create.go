@@ -444,7 +444,7 @@ func (c *creation) askForContainer(ctx context.Context) (container.CreateRespons
 			a.err = ctx.Err()
 		}
 		return a.made, a.err
-	case <-time.After(latePatience):
+	case <-time.After(c.p.latePatience):
 	}
 	c.late = true
 	go func() {

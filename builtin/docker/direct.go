@@ -288,7 +288,7 @@ func (p *directProcess) Kill(ctx context.Context, grace time.Duration) error {
 	for _, step := range []struct {
 		signal string
 		wait   time.Duration
-	}{{"TERM", grace}, {"KILL", killPatience}} {
+	}{{"TERM", grace}, {"KILL", p.s.p.killPatience}} {
 		if step.wait <= 0 {
 			continue
 		}

@@ -64,6 +64,15 @@ func newProvider(t testing.TB, mods ...func(*docker.Options)) *docker.Provider {
 	}
 	p, err := docker.New(t.Context(), o)
 	require.NoError(t, err)
+	return patient(p)
+}
+
+// patient has a provider wait on a busy machine before it does without an answer: for
+// one that a test asks what came of it, and not how long that took.
+func patient(p *docker.Provider) *docker.Provider {
+	docker.SetLatePatience(p, time.Minute)
+	docker.SetKillPatience(p, 30*time.Second)
+	docker.SetRootPatience(p, time.Minute)
 	return p
 }
 

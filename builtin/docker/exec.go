@@ -405,7 +405,7 @@ func (p *process) Kill(ctx context.Context, grace time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return ctxProblem(op, p.s.name, err, provider.AppliedNo)
 	}
-	first, cancel := context.WithTimeout(ctx, max(grace, 0)+killPatience)
+	first, cancel := context.WithTimeout(ctx, max(grace, 0)+p.s.p.killPatience)
 	err := p.exec.Kill(first, grace)
 	cancel()
 	if err == nil {
@@ -436,7 +436,7 @@ func (p *process) Kill(ctx context.Context, grace time.Duration) error {
 
 // sweep has PID 1 kill an exec's supervisor and tree.
 func (s *sandbox) sweep(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, rootPatience)
+	ctx, cancel := context.WithTimeout(ctx, s.p.rootPatience)
 	defer cancel()
 	return s.control(ctx, func(c *shim.Control) error {
 		_, err := c.KillExec(ctx, id)
@@ -527,7 +527,7 @@ func (p *process) lost(ctx context.Context) bool {
 		p.swept = make(chan struct{})
 		go func() {
 			defer close(p.swept)
-			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), rootPatience)
+			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.s.p.rootPatience)
 			defer cancel()
 			info, err := p.s.inspect(after, "wait")
 			switch {

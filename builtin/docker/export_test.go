@@ -21,6 +21,15 @@ func NewWithEngine(ctx context.Context, e Engine, opts Options) (*Provider, erro
 // SetPutPatience sets how long another process may take to put the supervisor there.
 func SetPutPatience(p *Provider, d time.Duration) { p.putPatience = d }
 
+// SetLatePatience sets how long a create that was given up waits for the engine.
+func SetLatePatience(p *Provider, d time.Duration) { p.latePatience = d }
+
+// SetKillPatience sets how long a kill waits for the command's supervisor.
+func SetKillPatience(p *Provider, d time.Duration) { p.killPatience = d }
+
+// SetRootPatience sets how long is waited for a container's PID 1.
+func SetRootPatience(p *Provider, d time.Duration) { p.rootPatience = d }
+
 // Connect returns the client that New would use.
 func Connect(opts Options) (*client.Client, error) { return connect(opts) }
 

@@ -427,6 +427,7 @@ func TestWithoutASupervisor(t *testing.T) {
 	o.AllowEngineEnv = true
 	p, err := docker.NewWithEngine(t.Context(), e, o)
 	require.NoError(t, err)
+	patient(p)
 	d := p.Describe()
 	require.NoError(t, provider.ValidateDescription(d))
 	assert.Equal(t, "exec/engine-env", d.Transports[0].String())

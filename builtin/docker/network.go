@@ -116,7 +116,7 @@ func (p *Provider) ensureNetwork(ctx context.Context, l *ownerNetwork, owner str
 	select {
 	case n := <-done:
 		return n.id, nil, n.err
-	case <-time.After(latePatience):
+	case <-time.After(p.latePatience):
 		return "", done, ctxProblem(opCreate, name, ctx.Err(), provider.AppliedUnknown)
 	}
 }

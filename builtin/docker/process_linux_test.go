@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/sbxhost/sbxhost/builtin/docker"
 	"github.com/sbxhost/sbxhost/provider"
 )
 
@@ -162,6 +163,7 @@ func TestBackgroundServerGoesOn(t *testing.T) {
 func TestKillWithoutTheSupervisor(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
+	docker.SetKillPatience(p, 5*time.Second) // which a stopped one is waited for
 	for _, c := range []struct {
 		name, user string
 		sig        syscall.Signal
@@ -221,7 +223,9 @@ func TestLostStreamIsLost(t *testing.T) {
 // Commands of a paused sandbox cannot end, and that is said.
 func TestKillWhilePaused(t *testing.T) {
 	t.Parallel()
-	sb := create(t, newProvider(t))
+	paused := newProvider(t)
+	docker.SetKillPatience(paused, 5*time.Second) // which a frozen one is waited for
+	sb := create(t, paused)
 	word := "frozen-" + randomHex(8)
 	p := begin(t, sb, shell(`echo ready; sleep 300; : `+word))
 	pauser := sb.(provider.Pauser)

@@ -33,11 +33,13 @@ type Provider struct {
 	shimSum  string
 	describe provider.Description
 
-	supervisor  supervisor
-	putPatience time.Duration
-	networks    networks
-	places      places
-	sessions    locks // one create or destroy of a session at a time
+	supervisor supervisor
+	networks   networks
+	places     places
+	sessions   locks // one create or destroy of a session at a time
+
+	// The constants of these names; tests have others.
+	putPatience, latePatience, killPatience, rootPatience time.Duration
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox // by container id
@@ -80,7 +82,8 @@ func newProvider(ctx context.Context, e engine, opts Options) (*Provider, error)
 	default:
 		return nil, problem(provider.InvalidArgument, "new", "", "the pull policy is not one of missing, always, never")
 	}
-	p := &Provider{e: e, opts: opts, putPatience: putPatience, supervisor: supervisor{turn: make(chan struct{}, 1)}, sandboxes: map[string]*sandbox{}}
+	p := &Provider{e: e, opts: opts, supervisor: supervisor{turn: make(chan struct{}, 1)}, sandboxes: map[string]*sandbox{},
+		putPatience: putPatience, latePatience: latePatience, killPatience: killPatience, rootPatience: rootPatience}
 	p.sessions.init()
 	p.networks.init()
 	host := e.DaemonHost()

@@ -101,6 +101,7 @@ func TestTrap12EngineRestart_Trap08(t *testing.T) {
 	busyboxTo(t, e.host)
 	p, err := docker.New(t.Context(), o)
 	require.NoError(t, err)
+	patient(p)
 	sb, err := p.Create(t.Context(), request())
 	require.NoError(t, err)
 	own, err := p.Create(t.Context(), request())

@@ -80,6 +80,7 @@ func newWorld(t *testing.T) *world {
 	w.source = &source{values: map[string]string{"HOST_TOKEN": w.token}}
 	w.p, err = docker.NewWithEngine(t.Context(), w.engine, o)
 	require.NoError(t, err)
+	patient(w.p)
 	w.Host = w.host(w.p)
 	t.Cleanup(w.clean)
 	return w
