@@ -32,32 +32,60 @@ func (c *creation) withoutSupervisor(config *container.Config, host *container.H
 	host.CapAdd = shim.WorkloadCapabilities()
 }
 
-// startDirect starts the container and sees that it stays.
+// startDirect starts the container and sees that it stays. One whose image has no
+// sleep is started too, and ends when it is found out, whenever that is: so the image
+// is asked for a sleep that ends.
 func (c *creation) startDirect(ctx context.Context, s *sandbox) error {
 	if err := c.p.e.ContainerStart(ctx, s.id, container.StartOptions{}); err != nil {
 		return engineProblem(ctx, opCreate, c.req.Name, err, provider.AppliedUnknown)
 	}
-	for began := time.Now(); time.Since(began) < settleIn; {
-		info, err := s.inspect(ctx, opCreate)
-		if err != nil {
-			return err
-		}
-		if !info.State.Running {
-			return problem(provider.FailedPrecondition, opCreate, c.image, "without a supervisor the image must have a sleep command").
-				remedy("set " + SettingShimPath + ", or use another image").applied(provider.AppliedUnknown)
-		}
-		select {
-		case <-time.After(settleIn / 10):
-		case <-ctx.Done():
-			return ctxProblem(opCreate, c.req.Name, ctx.Err(), provider.AppliedUnknown)
-		}
+	code, herr := s.helper(ctx, "sleep", "0")
+	info, err := s.inspect(ctx, opCreate)
+	switch {
+	case err != nil:
+		return err
+	case !info.State.Running, herr == nil && code != 0:
+		return problem(provider.FailedPrecondition, opCreate, c.image, "without a supervisor the image must have a sleep command").
+			remedy("set " + SettingShimPath + ", or use another image").applied(provider.AppliedUnknown)
+	case herr != nil:
+		return s.problem(ctx, opCreate, herr, provider.AppliedUnknown).applied(provider.AppliedUnknown)
 	}
 	return nil
 }
 
-// settleIn is how long a container without a supervisor must stay up to count as
-// running.
-const settleIn = 200 * time.Millisecond
+// helper runs a program of the image's to its end, as root and with no value, and
+// returns its exit code.
+func (s *sandbox) helper(ctx context.Context, args ...string) (code int, err error) {
+	made, err := s.p.e.ContainerExecCreate(ctx, s.id, container.ExecOptions{User: "0:0", WorkingDir: "/", Env: helperEnv(s.container),
+		Cmd: args, AttachStdout: true, AttachStderr: true})
+	if err != nil {
+		return 0, err
+	}
+	conn, err := hijack(ctx, func() (types.HijackedResponse, error) {
+		return s.p.e.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if _, err := io.Copy(io.Discard, conn); err != nil {
+		return 0, err
+	}
+	// Its output ends before the engine has heard of its end.
+	for {
+		info, err := s.p.e.ContainerExecInspect(ctx, made.ID)
+		if err != nil || !info.Running {
+			return info.ExitCode, err
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
 
 // directProcess is one command without a supervisor.
 type directProcess struct {
@@ -156,7 +184,13 @@ func (g *gate) Write(p []byte) (int, error) {
 
 func (g *gate) close() { g.mu.Lock(); g.shut = true; g.mu.Unlock() }
 
-const drainTime = 250 * time.Millisecond
+const (
+	// drainTime is how long output is waited for after the command's end: what it
+	// left may hold the stream. Docker closes that after two seconds.
+	drainTime = 3 * time.Second
+	// beginTime is how long an engine may take from its answer to the start.
+	beginTime = 30 * time.Second
+)
 
 // watch asks the engine until the command has ended: its streams may be held by
 // what it left.
@@ -176,7 +210,10 @@ func (p *directProcess) watch(ctx context.Context, conn *hijacked, streams <-cha
 		info, err = p.s.p.e.ContainerExecInspect(ctx, p.id)
 		switch {
 		case err == nil:
-			failures, ended = 0, !info.Running
+			// An engine answers before it begins: one that does not run and has neither
+			// number, code nor the end of its output has yet to.
+			begun := info.Pid != 0 || info.ExitCode != 0 || streams == nil || time.Since(began) > beginTime
+			failures, ended = 0, begun && !info.Running
 		case gone(err), failures > 20:
 			p.finish(provider.Exit{Kind: provider.ExitLost, Code: -1, LeftRunning: -1}, gates)
 			return
@@ -229,25 +266,8 @@ echo "found $n"`
 
 // kill signals the command's processes by means of the image's shell.
 func (p *directProcess) kill(ctx context.Context, signal string) error {
-	made, err := p.s.p.e.ContainerExecCreate(ctx, p.s.id, container.ExecOptions{User: "0:0", WorkingDir: "/", Env: helperEnv(p.s.container),
-		Cmd: []string{"/bin/sh", "-c", killScript, "sh", p.tag, signal}, AttachStdout: true, AttachStderr: true})
-	if err != nil {
-		return err
-	}
-	conn, err := hijack(ctx, func() (types.HijackedResponse, error) {
-		return p.s.p.e.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	if _, err := io.Copy(io.Discard, conn); err != nil {
-		return err
-	}
-	info, err := p.s.p.e.ContainerExecInspect(ctx, made.ID)
-	if err == nil && info.ExitCode != 0 {
+	code, err := p.s.helper(ctx, "/bin/sh", "-c", killScript, "sh", p.tag, signal)
+	if err == nil && code != 0 {
 		err = errors.New("the image's shell could not do it")
 	}
 	return err

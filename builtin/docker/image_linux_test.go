@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/system"
 	"github.com/stretchr/testify/assert"
@@ -409,6 +410,35 @@ func (f foreign) ServerVersion(ctx context.Context) (types.Version, error) {
 	v, err := f.Engine.ServerVersion(ctx)
 	v.Arch = "riscv64"
 	return v, err
+}
+
+// unhurried is an engine that has not begun a command yet when it is first asked for it.
+type unhurried struct {
+	foreign
+	asked *sync.Map
+}
+
+func (u unhurried) ContainerExecInspect(ctx context.Context, id string) (container.ExecInspect, error) {
+	if _, again := u.asked.LoadOrStore(id, true); !again {
+		return container.ExecInspect{ExecID: id}, nil
+	}
+	return u.foreign.ContainerExecInspect(ctx, id)
+}
+
+// An engine answers before it begins: a command that does not run yet has not ended.
+func TestWithoutASupervisorNotBegun(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	c, err := docker.Connect(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	o.AllowEngineEnv = true
+	p, err := docker.NewWithEngine(t.Context(), unhurried{foreign{newFaulty(c)}, &sync.Map{}}, o)
+	require.NoError(t, err)
+	sb := create(t, p)
+	got := run(t, sb, shell("sleep 0.5; echo out; exit 7"))
+	assert.Equal(t, "out\n", got.stdout)
+	assert.Equal(t, 7, got.Code)
 }
 
 // Without a supervisor an engine is refused, unless configuration allows to go
