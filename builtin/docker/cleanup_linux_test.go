@@ -600,6 +600,7 @@ func TestFirstUseAtTheSameTime(t *testing.T) {
 		engines = append(engines, e)
 		p, err := docker.NewWithEngine(t.Context(), e, o)
 		require.NoError(t, err)
+		docker.SetPutPatience(p, 5*time.Minute) // none has died
 		wg.Go(func() {
 			sb, err := p.Create(t.Context(), request())
 			if assert.NoError(t, err) {
@@ -701,12 +702,14 @@ func TestSlowFirstUse(t *testing.T) {
 		require.NoError(t, err, "the keeper is there and empty")
 		docker.SetPutPatience(p, time.Hour)
 		one, stop := context.WithCancel(t.Context())
-		first, began := make(chan error, 1), time.Now()
+		first, looks := make(chan error, 1), e.asked("CopyFromContainer")
 		go func() {
 			_, err := p.Create(one, request())
 			first <- err
 		}()
-		require.Eventually(t, func() bool { return e.asked("CopyFromContainer") > 1 }, time.Minute, time.Millisecond)
+		// At its second look it has seen what the first one said.
+		require.Eventually(t, func() bool { return e.asked("CopyFromContainer") > looks+1 }, time.Minute, time.Millisecond)
+		waiting := time.Now()
 		two, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		_, err = p.Create(two, request())
@@ -714,7 +717,7 @@ func TestSlowFirstUse(t *testing.T) {
 		assert.Empty(t, first)
 		stop()
 		assert.ErrorIs(t, <-first, provider.ErrCanceled)
-		docker.SetPutPatience(p, time.Since(began)/2) // which is over, counted from the first
+		docker.SetPutPatience(p, time.Since(waiting)) // which is over, counted from the first
 		looked := e.asked("CopyFromContainer")
 		sb, err := p.Create(t.Context(), request())
 		require.NoError(t, err)
