@@ -423,6 +423,8 @@ func TestFailedReplacementLeavesThePreviousOne_JU34_PY31(t *testing.T) {
 	p, err := s.Start(t.Context(), host.ExecRequest{Shell: `echo kept > f; while :; do echo beat >> beats; sleep 0.1; done`})
 	require.NoError(t, err)
 	_ = p
+	// Before it is paused for the first time.
+	w.shell(s, "until test -s f; do sleep 0.1; done")
 	state, first := w.state(s), s.Info().Sandbox
 	for name, fault := range map[string]func(){
 		"create refused":      func() { w.engine.failBefore("ContainerCreate", once(1, w.echo())) },
