@@ -239,13 +239,25 @@ func TestKillWhilePaused(t *testing.T) {
 	assertNone(t, word)
 }
 
+// killContainer kills a container and returns when the engine knows that it has ended:
+// the answer to the kill comes after ten seconds at the latest.
+func killContainer(t testing.TB, name string) {
+	t.Helper()
+	cli := api(t)
+	require.NoError(t, cli.ContainerKill(t.Context(), name, "KILL"))
+	require.Eventually(t, func() bool {
+		info, err := cli.ContainerInspect(t.Context(), name)
+		return err == nil && !info.State.Running
+	}, time.Minute, 20*time.Millisecond)
+}
+
 // A container that was killed or stopped from outside ends its commands as lost, and
 // says so afterwards.
 func TestContainerStoppedFromOutside(t *testing.T) {
 	t.Parallel()
 	sb := create(t, newProvider(t))
 	p := begin(t, sb, shell(`echo ready; sleep 300`))
-	require.NoError(t, api(t).ContainerKill(t.Context(), sb.Ref().ID, "KILL"))
+	killContainer(t, sb.Ref().ID)
 	assert.Equal(t, provider.ExitLost, wait(t, p, time.Minute).Kind)
 	st, err := sb.Status(t.Context())
 	require.NoError(t, err)
