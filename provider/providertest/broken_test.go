@@ -141,7 +141,7 @@ var faults = []broken{
 			}
 			return sb, err
 		}
-	}, must: []string{"cancel/create"}},
+	}, must: []string{"cancel/create"}, may: []string{"cancel/create-late"}}, // whose first context ends after a millisecond
 	{name: "a lost stream counts as exit 0", wrap: onExec(func(*fake.Provider, provider.Sandbox, *provider.ExecRequest) func(provider.Process) provider.Process {
 		return func(p provider.Process) provider.Process {
 			return &wrappedProcess{Process: p, wait: func(ctx context.Context) (provider.Exit, error) {
