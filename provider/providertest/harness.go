@@ -149,7 +149,8 @@ type Commands struct {
 	// ends at once with "started\n" and exit code 0. With session the child
 	// leaves the command's session (setsid).
 	Background func(d time.Duration, marker string, session bool) Command
-	// Foreground writes "started\n" and waits for a child as in Background.
+	// Foreground starts a child as in Background, writes "started\n" and waits
+	// for it.
 	Foreground func(d time.Duration, marker string, session bool) Command
 	// Raise sends itself a signal, by its name without SIG.
 	Raise func(signal string) Command

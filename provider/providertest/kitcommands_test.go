@@ -34,13 +34,22 @@ func kitCommands() map[string]fake.Command {
 			p.Sleep(time.Duration(s * float64(time.Second)))
 			return 0
 		},
-		"kit-start": func(ctx context.Context, p *fake.Proc) int {
-			_, _ = io.WriteString(p.Stdout(), "started\n")
-			args := p.Args[1:]
-			if args[0] == "background" {
-				args = append([]string{"background", "-hold"}, args[1:]...)
+		// The child first: who reads "started" may count on it.
+		"kit-start": func(_ context.Context, p *fake.Proc) int {
+			verb, args := p.Args[1], p.Args[2:]
+			o := fake.SpawnOptions{HoldOutput: true}
+			if args[0] == "-setsid" {
+				o.NewSession, args = true, args[1:]
 			}
-			return p.Call(ctx, args)
+			wait, err := p.Spawn(args, o)
+			if err != nil {
+				return 126
+			}
+			_, _ = io.WriteString(p.Stdout(), "started\n")
+			if verb == "background" {
+				return 0
+			}
+			return wait()
 		},
 	}
 }
