@@ -367,8 +367,10 @@ var faults = []broken{
 				e, err := p.Wait(ctx)
 				once.Do(func() {
 					go func() {
-						time.Sleep(50 * time.Millisecond)
-						_, _ = out.Write(nil)
+						for range 100 { // whenever the check looks
+							time.Sleep(10 * time.Millisecond)
+							_, _ = out.Write(nil)
+						}
 					}()
 				})
 				return e, err
