@@ -401,7 +401,7 @@ var faults = []broken{
 			<-leaked
 			return provider.Status{}, nil
 		}
-	}, must: []string{"lifecycle/ready"}, only: []string{"lifecycle/re", "describe"}, call: 5 * time.Second},
+	}, must: []string{"lifecycle/ready"}, only: []string{"lifecycle/re", "describe"}, call: 10 * time.Second},
 	{name: "a call panics", wrap: func(_ *fake.Provider, w *wrapped) {
 		w.status = func(context.Context, provider.Sandbox) (provider.Status, error) { panic("canary-in-panic") }
 	}, must: []string{"lifecycle/ready"}, only: []string{"lifecycle/re", "describe"}},
@@ -440,7 +440,7 @@ func (e escaping) Open(ctx context.Context, path string) (io.ReadCloser, provide
 func TestBroken(t *testing.T) {
 	t.Parallel()
 	// Many at once: they mostly wait. Too many would disturb each other's timing.
-	slots := make(chan struct{}, 10)
+	slots := make(chan struct{}, 20)
 	reports := make([]chan providertest.Report, len(faults))
 	for i, b := range faults {
 		reports[i] = make(chan providertest.Report, 1)
@@ -455,6 +455,7 @@ func TestBroken(t *testing.T) {
 			b.wrap(f, w)
 			h := fakeHarness(f, w)
 			h.Volume, h.Only = 1<<20, b.only
+			h.Slack = 10 * time.Second // each of what must fail waits for it
 			if b.call > 0 {
 				h.CallTimeout = b.call
 			}

@@ -214,7 +214,7 @@ func envChecks() []check {
 			sb, give := t.protectedSandbox(provider.TransportExec, ps,
 				func(r *provider.CreateRequest) { r.Labels["control"] = control })
 			if t.h.Commands.PrintSleep != nil {
-				t.started(sb, t.h.Commands.PrintSleep("on", 60*time.Second, marker()), "on", give)
+				t.started(sb, t.h.Commands.PrintSleep("on", 300*time.Second, marker()), "on", give)
 			}
 			t.run(sb, t.h.Commands.Exit(0), give)
 			if len(t.h.Records(t, sb, []byte(control))) == 0 {
@@ -234,8 +234,13 @@ func envChecks() []check {
 			t.transports(func(tr provider.Transport) {
 				ps, m := proofs()[:1], marker()
 				sb, give := t.protectedSandbox(tr, ps)
-				t.started(sb, t.h.Commands.PrintSleep("on", 60*time.Second, m), "on", give)
-				if n, err := hostArgv([]byte(m)); err != nil || n == 0 {
+				t.started(sb, t.h.Commands.PrintSleep("on", 300*time.Second, m), "on", give)
+				// It may be between two programs, or not begun where output is not live.
+				n, err := hostArgv([]byte(m))
+				for end := time.Now().Add(t.soon()); err == nil && n == 0 && time.Now().Before(end); n, err = hostArgv([]byte(m)) {
+					time.Sleep(20 * time.Millisecond)
+				}
+				if err != nil || n == 0 {
 					t.Errorf("the command's own command line is not visible in /proc: a leak would not be either")
 				}
 				if n, _ := hostArgv([]byte(ps[0].value)); n > 0 {
@@ -247,7 +252,7 @@ func envChecks() []check {
 			declared("isolatesExecs", func(d provider.Description) bool { return d.IsolatesExecs })}, run: func(t *T) {
 			ps := proofs()[:1]
 			sb, give := t.protectedSandbox(provider.TransportExec, ps)
-			t.started(sb, t.h.Commands.PrintSleep("on", 60*time.Second, marker()), "on", give)
+			t.started(sb, t.h.Commands.PrintSleep("on", 300*time.Second, marker()), "on", give)
 			o := t.run(sb, t.h.Commands.Script(`cat /proc/[0-9]*/environ 2>/dev/null; :`))
 			t.clean(ps, "what another command could read in /proc/PID/environ", []byte(o.stdout))
 		}},

@@ -171,7 +171,7 @@ func execChecks() []check {
 			}
 		}},
 		{name: "exec/live-output", rule: "with exec.stream output is delivered while the command runs", needs: []need{streams, printSleep}, run: func(t *T) {
-			r := t.begin(t.create(), t.h.Commands.PrintSleep("first", 60*time.Second, marker()))
+			r := t.begin(t.create(), t.h.Commands.PrintSleep("first", 300*time.Second, marker()))
 			if !r.out.reached("first", t.soon()) {
 				t.Errorf("output did not arrive within %s while the command ran on", t.soon())
 			}
@@ -286,7 +286,7 @@ func execChecks() []check {
 		{name: "exec/lost", rule: "when the connection to a running command breaks, its exit is lost, never success", needs: []need{printSleep,
 			probe("Break", func(h *Harness) bool { return h.Break != nil })}, run: func(t *T) {
 			sb := t.create()
-			r := t.begin(sb, t.h.Commands.PrintSleep("on", 60*time.Second, marker()))
+			r := t.begin(sb, t.h.Commands.PrintSleep("on", 300*time.Second, marker()))
 			if t.d.Exec.Stream && !r.out.reached("on", 10*time.Second+t.soon()) {
 				t.Fatalf("the command did not start")
 			}
@@ -367,7 +367,7 @@ func stdinChecks() []check {
 				_, err := io.WriteString(in, text)
 				t.must(err, "writing to the command")
 				if !r.out.reached(text, t.soon()) {
-					t.Fatalf("the command did not answer %q within 10 s", text)
+					t.Fatalf("the command did not answer %q within %s", text, t.soon())
 				}
 			}
 			t.must(in.Close(), "closing the input")
@@ -382,7 +382,7 @@ func stdinChecks() []check {
 				_, _ = io.WriteString(r.proc.Stdin(), text)
 				_ = r.proc.Stdin().Close()
 			}()
-			o := r.wait(30 * time.Second)
+			o := r.wait(t.h.CallTimeout)
 			t.wantExit(o, "the command", 0)
 			t.wantText("the copied input", o.stdout, text)
 		}},

@@ -92,7 +92,8 @@ func fakeHarness(f *fake.Provider, p provider.Provider) providertest.Harness {
 			}
 		},
 		Timeout:     300 * time.Millisecond,
-		CallTimeout: 20 * time.Second,
+		Slack:       20 * time.Second, // the machine is busy
+		CallTimeout: 30 * time.Second,
 	}
 }
 
