@@ -23,18 +23,36 @@ func (t *T) wantTimedOut(r *running, o outcome, what string) {
 // do anything in a short one.
 const longTimeout = 15 * time.Second
 
+// beginTimed is begin with the harness's timeout, or longer: a provider that comes
+// to start a command only at its deadline rightly does not start it any more.
+func (t *T) beginTimed(sb provider.Sandbox, cmd Command, grace time.Duration) *running {
+	for timeout := t.h.Timeout; ; timeout *= 4 {
+		r, err := t.tryBegin(sb, cmd, withTimeout(timeout, grace))
+		if err == nil {
+			return r
+		}
+		if provider.CodeOf(err) != provider.DeadlineExceeded || provider.AppliedOf(err) != provider.AppliedNo || timeout >= longTimeout {
+			t.Fatalf("Exec failed: %v", err)
+		}
+	}
+}
+
 func timeoutChecks() []check {
 	return []check{
 		{name: "timeout/kills", rule: "a command is killed at its Timeout: the exit is timed_out within Slack of it", needs: []need{canKill, printSleep}, run: func(t *T) {
-			r := t.begin(t.create(), t.h.Commands.PrintSleep("", 300*time.Second, marker()), withTimeout(t.h.Timeout, 0))
-			t.wantTimedOut(r, r.wait(t.h.Timeout+t.h.Slack), "a sleeper")
+			r := t.beginTimed(t.create(), t.h.Commands.PrintSleep("", 300*time.Second, marker()), 0)
+			t.wantTimedOut(r, r.wait(r.timeout+t.h.Slack), "a sleeper")
 		}},
 		{name: "timeout/partial", rule: "with exec.partialOnTimeout output up to the timeout is kept", needs: []need{canKill, printSleep,
 			declared("exec.partialOnTimeout", func(d provider.Description) bool { return d.Exec.PartialOnTimeout })}, run: func(t *T) {
 			sb := t.create()
 			// A provider that keeps nothing keeps nothing of a longer one either.
 			for timeout := t.h.Timeout; ; timeout *= 4 {
-				r := t.begin(sb, t.h.Commands.PrintSleep("so far", 300*time.Second, marker()), withTimeout(timeout, 0))
+				r, err := t.tryBegin(sb, t.h.Commands.PrintSleep("so far", 300*time.Second, marker()), withTimeout(timeout, 0))
+				if err != nil && timeout < longTimeout {
+					continue // not started in time
+				}
+				t.must(err, "Exec")
 				o := r.wait(timeout + t.h.Slack)
 				if o.stdout == "" && timeout < longTimeout {
 					continue
@@ -48,7 +66,11 @@ func timeoutChecks() []check {
 			for _, session := range []bool{false, true} {
 				for timeout := t.h.Timeout; ; timeout *= 4 {
 					m := marker()
-					r := t.begin(sb, t.h.Commands.Foreground(300*time.Second, m, session), withTimeout(timeout, 0))
+					r, err := t.tryBegin(sb, t.h.Commands.Foreground(300*time.Second, m, session), withTimeout(timeout, 0))
+					if err != nil && timeout < longTimeout {
+						continue // not started in time
+					}
+					t.must(err, "Exec")
 					o := r.wait(timeout + t.h.Slack)
 					if o.Kind != provider.ExitTimedOut {
 						t.Errorf("the command ended as %s, it must be timed_out", o.Kind)
@@ -67,14 +89,14 @@ func timeoutChecks() []check {
 		{name: "timeout/term-ignored", rule: "a command that ignores TERM is killed when Grace is over", needs: []need{canKill,
 			probe("Commands.IgnoreTerm", func(h *Harness) bool { return h.Commands.IgnoreTerm != nil })}, run: func(t *T) {
 			grace := 300 * time.Millisecond
-			r := t.begin(t.create(), t.h.Commands.IgnoreTerm(300*time.Second, marker()), withTimeout(t.h.Timeout, grace))
-			t.wantTimedOut(r, r.wait(t.h.Timeout+grace+t.h.Slack), "a command that ignores TERM")
+			r := t.beginTimed(t.create(), t.h.Commands.IgnoreTerm(300*time.Second, marker()), grace)
+			t.wantTimedOut(r, r.wait(r.timeout+grace+t.h.Slack), "a command that ignores TERM")
 		}},
 		{name: "timeout/others", rule: "a timeout leaves the sandbox's other commands alone", needs: []need{canKill, printSleep, stdinLive, cat}, run: func(t *T) {
 			sb := t.create()
 			other := t.begin(sb, t.h.Commands.Cat(), live)
-			r := t.begin(sb, t.h.Commands.PrintSleep("", 300*time.Second, marker()), withTimeout(t.h.Timeout, 0))
-			r.wait(t.h.Timeout + t.h.Slack)
+			r := t.beginTimed(sb, t.h.Commands.PrintSleep("", 300*time.Second, marker()), 0)
+			r.wait(r.timeout + t.h.Slack)
 			_, err := io.WriteString(other.proc.Stdin(), "still here")
 			t.must(err, "writing to the other command")
 			t.must(other.proc.Stdin().Close(), "closing its input")

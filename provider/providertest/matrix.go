@@ -92,8 +92,8 @@ func matrixChecks(h *Harness) []check {
 				rule: "a fork bomb within the pids limit dies at its timeout, whole",
 				run: func(t *T) {
 					sb, m := t.create(func(r *provider.CreateRequest) { r.Resources.PIDs = 64 }), marker()
-					r := t.begin(sb, marked(`bomb() { bomb | bomb & bomb; }; bomb 2>/dev/null`, m), withTimeout(2*time.Second, 0))
-					o := r.wait(2*time.Second + t.h.Slack)
+					r := t.beginTimed(sb, marked(`bomb() { bomb | bomb & bomb; }; bomb 2>/dev/null`, m), 0)
+					o := r.wait(r.timeout + t.h.Slack)
 					// At the limit a shell may give up before the timeout.
 					if o.Kind == provider.ExitLost || o.Kind == provider.ExitKilled {
 						t.Errorf("the exit is %s, it must be timed_out or the shell's own", o.Kind)

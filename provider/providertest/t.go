@@ -210,6 +210,14 @@ func (t *T) exec(cmd Command, mods ...execMod) provider.ExecRequest {
 
 // begin starts cmd or ends the check. The command is killed at the end.
 func (t *T) begin(sb provider.Sandbox, cmd Command, mods ...execMod) *running {
+	r, err := t.tryBegin(sb, cmd, mods...)
+	if err != nil {
+		t.Fatalf("Exec failed: %v", err)
+	}
+	return r
+}
+
+func (t *T) tryBegin(sb provider.Sandbox, cmd Command, mods ...execMod) (*running, error) {
 	r := &running{t: t, out: newBuffer(), err: newBuffer(), began: time.Now()}
 	req := t.exec(cmd, append([]execMod{func(q *provider.ExecRequest) { q.Stdout, q.Stderr = r.out, r.err }}, mods...)...)
 	r.timeout = req.Timeout
@@ -217,7 +225,7 @@ func (t *T) begin(sb provider.Sandbox, cmd Command, mods ...execMod) *running {
 	defer cancel()
 	p, err := sb.Exec(ctx, req)
 	if err != nil {
-		t.Fatalf("Exec failed: %v", err)
+		return nil, err
 	}
 	r.proc = p
 	t.Cleanup(func() {
@@ -225,7 +233,7 @@ func (t *T) begin(sb provider.Sandbox, cmd Command, mods ...execMod) *running {
 		defer cancel()
 		_ = p.Kill(ctx, 0) // what cannot be killed ends with its sandbox
 	})
-	return r
+	return r, nil
 }
 
 // wait waits at most limit for the end, or ends the check.
