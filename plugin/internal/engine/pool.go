@@ -140,23 +140,55 @@ func (e *Engine) Load(ctx context.Context, m *wasmfile.Module, opts Options) (*P
 	if p.prog, err = e.program(ctx, sha256.Sum256(wasm), wasm); err != nil {
 		return nil, err
 	}
-	// The first instance counts against the bounds like any other, before it
-	// exists.
-	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
+	if err := p.enter(ctx); err != nil {
 		e.release(p.prog)
-		return nil, &Closed{"plugin engine"}
+		return nil, err
 	}
-	e.pools[p] = struct{}{}
-	e.live++
-	p.live++
-	e.mu.Unlock()
 	if err := p.first(ctx); err != nil {
 		p.Close()
 		return nil, err
 	}
 	return p, nil
+}
+
+// enter waits for room for the first instance, which counts against the bounds like
+// any other, before it exists.
+func (p *Pool) enter(ctx context.Context) error {
+	e := p.engine
+	wait, cancel := context.WithTimeout(ctx, p.opts.InitTimeout)
+	defer cancel()
+	for {
+		e.mu.Lock()
+		if e.closed {
+			e.mu.Unlock()
+			return &Closed{"plugin engine"}
+		}
+		if victim, ok := p.admit(); ok {
+			e.pools[p] = struct{}{}
+			e.mu.Unlock()
+			if victim != nil {
+				victim.close()
+			}
+			return nil
+		}
+		wake := e.wake
+		e.waiters++
+		e.mu.Unlock()
+		var err error
+		select {
+		case <-wake:
+		case <-wait.Done():
+			if err = context.Cause(ctx); err == nil {
+				err = &Deadline{Timeout: p.opts.InitTimeout}
+			}
+		}
+		e.mu.Lock()
+		e.waiters--
+		e.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func (p *Pool) check(m *wasmfile.Module) error {
@@ -346,22 +378,12 @@ func (p *Pool) acquire(c *Call) (*instance, error) {
 			}
 			return in, nil
 		}
-		if p.live < p.opts.MaxInstances {
-			if e.live < e.cfg.MaxInstances {
-				e.live++
-				p.live++
-				e.mu.Unlock()
-				return p.make(c.Context())
-			}
-			if victim := e.idle(p); victim != nil {
-				// Its place goes straight to us, so that nobody takes it
-				// in between.
-				victim.pool.live--
-				p.live++
-				e.mu.Unlock()
+		if victim, ok := p.admit(); ok {
+			e.mu.Unlock()
+			if victim != nil {
 				victim.close()
-				return p.make(c.Context())
 			}
+			return p.make(c.Context())
 		}
 		wake := e.wake
 		e.waiters++
@@ -392,6 +414,26 @@ func pop(s *[]*instance) *instance {
 	(*s)[n-1] = nil
 	*s = (*s)[:n-1]
 	return in
+}
+
+// admit counts one more instance of the pool, if the bounds allow. The place of an
+// idle one of another pool, which the caller closes, goes straight to it, so that
+// nobody takes it in between. Called with mu held.
+func (p *Pool) admit() (victim *instance, ok bool) {
+	e := p.engine
+	switch {
+	case p.live >= p.opts.MaxInstances:
+		return nil, false
+	case e.live < e.cfg.MaxInstances:
+		e.live++
+	default:
+		if victim = e.idle(p); victim == nil {
+			return nil, false
+		}
+		victim.pool.live--
+	}
+	p.live++
+	return victim, true
 }
 
 // idle takes an idle instance of another pool. Called with mu held.

@@ -241,6 +241,41 @@ func TestInstancesAreBounded(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// The first instance of a module takes the place of an idle one too, or waits.
+func TestLoadingKeepsTheBound(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t, engine.Config{MaxInstances: 2})
+	load(t, e, stateful().Bytes(), engine.Options{})
+	require.Eventually(t, func() bool { return e.Live() == 2 }, time.Minute, time.Millisecond, "two are made ahead")
+	fresh := load(t, e, stateful().Bytes(), engine.Options{NoSnapshot: true})
+	assert.LessOrEqual(t, e.Live(), 2)
+	_, err := fresh.Call(context.Background(), 0, nil)
+	require.NoError(t, err)
+
+	busy := load(t, e, blocker().Bytes(), engine.Options{Timeout: 10 * time.Minute})
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	var inside atomic.Int32
+	for range 2 {
+		wg.Go(func() { _, _ = busy.Call(ctx, 0, &inside) }) // ends with the test
+	}
+	require.Eventually(t, func() bool { return inside.Load() == 2 }, time.Minute, time.Millisecond)
+	m, err := wasmfile.Parse(stateful().Bytes())
+	require.NoError(t, err)
+	_, err = e.Load(context.Background(), m, engine.Options{InitTimeout: 50 * time.Millisecond})
+	var deadline *engine.Deadline
+	require.ErrorAs(t, err, &deadline, "waits for room, no longer than it may")
+	short, stop := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer stop()
+	_, err = e.Load(short, m, engine.Options{})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	cancel()
+	wg.Wait()
+	load(t, e, stateful().Bytes(), engine.Options{})
+}
+
 func TestClose(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t, engine.Config{})
