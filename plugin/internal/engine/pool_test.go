@@ -355,11 +355,19 @@ func TestReloadingLeavesNothing(t *testing.T) {
 		round()
 	}
 	heap2, goroutines2, fds2, maps2 := counts()
+	// One descriptor and some mappings are made once, on first use.
+	left := func() bool {
+		return int64(heap2)-int64(heap) > 512<<10 || goroutines2 > goroutines || fds2 > fds+1 || maps2 > maps+32
+	}
+	// On a busy machine finalizers, and goroutines that have done their work, take
+	// their time to go; what is left behind stays.
+	for end := time.Now().Add(time.Minute); left() && time.Now().Before(end); {
+		heap2, goroutines2, fds2, maps2 = counts()
+	}
 	t.Logf("%d rounds: heap %+d bytes, goroutines %+d, descriptors %+d, mappings %+d",
 		rounds, int64(heap2)-int64(heap), goroutines2-goroutines, fds2-fds, maps2-maps)
 	assert.LessOrEqual(t, int64(heap2)-int64(heap), int64(512<<10))
 	assert.LessOrEqual(t, goroutines2, goroutines)
-	// One descriptor and some mappings are made once, on first use.
 	assert.LessOrEqual(t, fds2, fds+1)
 	assert.LessOrEqual(t, maps2, maps+32)
 	assert.Zero(t, e.Live())
