@@ -117,14 +117,25 @@ func newEngine(t testing.TB, cfg engine.Config) *engine.Engine {
 	if cfg.HostModules == nil {
 		cfg.HostModules = hostModules()
 	}
+	cfg.CompileTimeout = long
 	e, err := engine.New(context.Background(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return e
 }
 
+// long is a wall time that nothing here takes, however busy the machine: where a
+// test is not about deadlines the clock must not decide.
+const long = 10 * time.Minute
+
 func load(t testing.TB, e *engine.Engine, wasm []byte, o engine.Options) *engine.Pool {
 	t.Helper()
+	if o.Timeout == 0 {
+		o.Timeout = long
+	}
+	if o.InitTimeout == 0 {
+		o.InitTimeout = long
+	}
 	m, err := wasmfile.Parse(wasm)
 	require.NoError(t, err)
 	p, err := e.Load(context.Background(), m, o)
@@ -136,7 +147,7 @@ func load(t testing.TB, e *engine.Engine, wasm []byte, o engine.Options) *engine
 // compiling it takes a second or more.
 var shared = sync.OnceValues(func() (*engine.Pool, error) {
 	// Under the race detector on a busy machine the compiler takes minutes.
-	e, err := engine.New(context.Background(), engine.Config{HostModules: hostModules(), CompileTimeout: 5 * time.Minute})
+	e, err := engine.New(context.Background(), engine.Config{HostModules: hostModules(), CompileTimeout: long})
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +156,8 @@ var shared = sync.OnceValues(func() (*engine.Pool, error) {
 		return nil, err
 	}
 	return e.Load(context.Background(), m, engine.Options{
-		Warmup: []engine.Warmup{{Op: 0, State: &exchange{in: payload(1 << 10)}}}, Log: record,
+		Timeout: long, InitTimeout: long, Log: record,
+		Warmup: []engine.Warmup{{Op: 0, State: &exchange{in: payload(1 << 10)}}},
 	})
 })
 

@@ -231,7 +231,7 @@ func TestInstancesAreBounded(t *testing.T) {
 			assert.ErrorIs(t, err, context.Canceled)
 		})
 	}
-	require.Eventually(t, func() bool { return inside.Load() == 2 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return inside.Load() == 2 }, long, time.Millisecond)
 	_, err = other.CallTimeout(context.Background(), 0, nil, 50*time.Millisecond)
 	var deadline *engine.Deadline
 	require.ErrorAs(t, err, &deadline, "waits for an instance, no longer than it may")
@@ -246,13 +246,13 @@ func TestLoadingKeepsTheBound(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t, engine.Config{MaxInstances: 2})
 	load(t, e, stateful().Bytes(), engine.Options{})
-	require.Eventually(t, func() bool { return e.Live() == 2 }, time.Minute, time.Millisecond, "two are made ahead")
+	require.Eventually(t, func() bool { return e.Live() == 2 }, long, time.Millisecond, "two are made ahead")
 	fresh := load(t, e, stateful().Bytes(), engine.Options{NoSnapshot: true})
 	assert.LessOrEqual(t, e.Live(), 2)
 	_, err := fresh.Call(context.Background(), 0, nil)
 	require.NoError(t, err)
 
-	busy := load(t, e, blocker().Bytes(), engine.Options{Timeout: 10 * time.Minute})
+	busy := load(t, e, blocker().Bytes(), engine.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -261,7 +261,7 @@ func TestLoadingKeepsTheBound(t *testing.T) {
 	for range 2 {
 		wg.Go(func() { _, _ = busy.Call(ctx, 0, &inside) }) // ends with the test
 	}
-	require.Eventually(t, func() bool { return inside.Load() == 2 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return inside.Load() == 2 }, long, time.Millisecond)
 	m, err := wasmfile.Parse(stateful().Bytes())
 	require.NoError(t, err)
 	_, err = e.Load(context.Background(), m, engine.Options{InitTimeout: 50 * time.Millisecond})
@@ -288,7 +288,7 @@ func TestClose(t *testing.T) {
 		_, err := p.Call(ctx, 0, &inside)
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return inside.Load() == 1 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return inside.Load() == 1 }, long, time.Millisecond)
 	closed := make(chan struct{})
 	go func() { p.Close(); close(closed) }()
 	select {
@@ -384,7 +384,7 @@ func TestConcurrentLoadsCompileOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			p, err := e.Load(context.Background(), m, engine.Options{})
+			p, err := e.Load(context.Background(), m, engine.Options{Timeout: long, InitTimeout: long})
 			if !assert.NoError(t, err) {
 				return
 			}
