@@ -3,6 +3,7 @@ package redact
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
 // RawNeedle is a needle as the engines see it, for tests that compare them with
@@ -83,6 +84,9 @@ func (w *Writer) Carry() (string, int) {
 	defer c.mu.Unlock()
 	return string(c.st.carry), max(0, len(c.st.carry)-c.st.out)
 }
+
+// Idle returns the option that is in force.
+func (r *Redactor) Idle() time.Duration { return r.core().opts.Idle }
 
 // Settled reports whether no background merge is running.
 func (r *Redactor) Settled() bool {

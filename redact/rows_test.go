@@ -22,9 +22,14 @@ import (
 
 const canary = "canary-7Hq2-value"
 
-// with returns a Redactor that knows values under the names A, B, C, …
+// with returns a Redactor that knows values under the names A, B, C, …. However
+// long the test is kept waiting between two writes, nothing is let go meanwhile.
 func with(values ...string) *redact.Redactor {
-	r := redact.New(redact.Options{})
+	return knowing(redact.Options{Idle: -1}, values...)
+}
+
+func knowing(opts redact.Options, values ...string) *redact.Redactor {
+	r := redact.New(opts)
 	for i, v := range values {
 		r.Add(redact.Secret{Name: string(rune('A' + i)), Value: []byte(v)})
 	}
@@ -34,6 +39,7 @@ func with(values ...string) *redact.Redactor {
 // stream writes parts through a Writer and closes it.
 func stream(t *testing.T, r *redact.Redactor, parts ...string) string {
 	t.Helper()
+	require.Negative(t, r.Idle(), "a pause between the parts would show")
 	var out bytes.Buffer
 	w := r.Writer(&out)
 	for _, p := range parts {
@@ -302,7 +308,7 @@ func TestRows(t *testing.T) {
 			require.NoError(t, w.Close())
 		}},
 		{"F1-pentect-1206 short values at token boundaries", func(t *testing.T) {
-			r := redact.New(redact.Options{AllowShort: true})
+			r := redact.New(redact.Options{AllowShort: true, Idle: -1})
 			assert.Len(t, r.Add(redact.Secret{Name: "A", Value: []byte("x9z")}), 1, "three bytes never")
 			assert.Empty(t, r.Add(redact.Secret{Name: "B", Value: []byte("x9zk")}))
 			assert.Equal(t, "x9zkk [redacted:B], ax9zk [redacted:B]", r.String("x9zkk x9zk, ax9zk x9zk"))
@@ -350,7 +356,7 @@ func TestRows(t *testing.T) {
 			assert.Equal(t, "a[redacted:A]", stream(t, with("aab-token"), "aaab-token"))
 		}},
 		{"N2-dagger a longer value fails inside which another lies", func(t *testing.T) {
-			r := redact.New(redact.Options{MinLen: 4})
+			r := redact.New(redact.Options{MinLen: 4, Idle: -1})
 			r.Add(redact.Secret{Name: "A", Value: []byte("abcdefX")}, redact.Secret{Name: "B", Value: []byte("cdefgh")})
 			assert.Equal(t, "ab[redacted:B]", stream(t, r, "abcdefgh"))
 		}},
@@ -359,7 +365,7 @@ func TestRows(t *testing.T) {
 			assert.Equal(t, "[redacted:A]", stream(t, with("aab-token"), "aa", "b-token"))
 		}},
 		{"N4-gitlab-dagger-drone-woodpecker partial overlap leaves nothing", func(t *testing.T) {
-			r := redact.New(redact.Options{MinLen: 4})
+			r := redact.New(redact.Options{MinLen: 4, Idle: -1})
 			r.Add(redact.Secret{Name: "A", Value: []byte("abcdef")}, redact.Secret{Name: "B", Value: []byte("defghi")})
 			for i := range "abcdefghi" {
 				assert.Equal(t, "[redacted:A]", stream(t, r, "abcdefghi"[:i], "abcdefghi"[i:]))

@@ -81,7 +81,7 @@ func TestIdleRelease(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			var out, never safeBuffer
-			r := with(canary)
+			r := knowing(redact.Options{}, canary)
 			w := r.Writer(&out)
 			n := redact.New(redact.Options{Idle: -1})
 			n.Add(redact.Secret{Name: "A", Value: []byte(canary)})
@@ -124,12 +124,12 @@ func TestIdleRelease(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			boom := errors.New("boom")
-			w := with(canary).Writer(iotest.TruncateWriter(io.Discard, 0))
+			w := knowing(redact.Options{}, canary).Writer(iotest.TruncateWriter(io.Discard, 0))
 			_, err := io.WriteString(w, "ca")
 			require.NoError(t, err)
 			require.NoError(t, w.Close())
 			fail := writerFunc(func([]byte) (int, error) { return 0, boom })
-			w = with(canary).Writer(fail)
+			w = knowing(redact.Options{}, canary).Writer(fail)
 			_, err = io.WriteString(w, "ca")
 			require.NoError(t, err)
 			time.Sleep(20 * time.Millisecond)
@@ -208,7 +208,7 @@ func TestWriterContract(t *testing.T) {
 	})
 	t.Run("off", func(t *testing.T) {
 		t.Parallel()
-		off := redact.New(redact.Options{Off: true})
+		off := redact.New(redact.Options{Off: true, Idle: -1})
 		assert.Len(t, off.Add(redact.Secret{Name: "A", Value: []byte(canary)}, redact.Secret{Name: "B"}), 1)
 		assert.Equal(t, canary, off.String(canary))
 		assert.Equal(t, canary, stream(t, off, canary[:4], canary[4:]))
@@ -315,7 +315,7 @@ func TestMerge(t *testing.T) {
 }
 
 func TestAllocations(t *testing.T) {
-	r := with(canary, pemKey)
+	r := knowing(redact.Options{}, canary, pemKey)
 	w := r.Writer(io.Discard)
 	defer func() { _ = w.Close() }()
 	line := []byte("2026-01-01T00:00:00Z INFO nothing to hide here\n")
@@ -478,7 +478,7 @@ func TestFloors(t *testing.T) {
 // however the text was cut.
 func TestEscapeBeforeCut(t *testing.T) {
 	t.Parallel()
-	r := redact.New(redact.Options{})
+	r := redact.New(redact.Options{Idle: -1})
 	require.Empty(t, r.Add(redact.Secret{Name: "N", Value: []byte("ab1d5f"), NoForms: true}))
 	for text, want := range map[string]string{
 		`x\nab1d5f y`:   `x\n[redacted:N] y`,
