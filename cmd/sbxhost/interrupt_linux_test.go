@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -23,9 +26,6 @@ import (
 	"github.com/sbxhost/sbxhost/ledger/bolt"
 	"github.com/sbxhost/sbxhost/ledger/ledgertest"
 )
-
-// deadline bounds every wait of these tests.
-const deadline = 30 * time.Second
 
 // command is our own binary as sbxhost, in a home of its own.
 func command(t *testing.T, args ...string) *exec.Cmd {
@@ -54,6 +54,11 @@ func wait(t *testing.T, cmd *exec.Cmd) int {
 	require.NoError(t, err)
 	return 0
 }
+
+// newMark is an argument of sleep that no other process has.
+func newMark() string { return fmt.Sprintf("%d.%09d", 7_000_000+os.Getpid(), marks.Add(1)) }
+
+var marks atomic.Int64
 
 // processes lists the processes whose command line holds the mark.
 func processes(t *testing.T, mark string) []string {
@@ -84,7 +89,7 @@ func TestInterrupt(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			mark := "7" + strings.TrimLeft(time.Now().Format("150405.000000000"), "0")
+			mark := newMark()
 			cmd := command(t, "run", "--secret", "HOST_TOKEN", "--", "sh", "-c", strings.ReplaceAll(tc.script, "MARK", mark))
 			out, err := cmd.StdoutPipe()
 			require.NoError(t, err)
@@ -160,43 +165,75 @@ func TestIgnoredSignals(t *testing.T) {
 	assert.Equal(t, 0, wait(t, cmd))
 }
 
+// stuck is a command that has more output than anybody takes, and a child that
+// begins once it has written all of it. A run whose output nobody reads cannot come
+// to an end, however long it is given.
+const stuck = `trap '' TERM INT HUP; echo ready; head -c 200000 /dev/zero | tr '\0' y; while :; do sleep MARK; done`
+
+// begun waits for the child of stuck.
+func begun(t *testing.T, mark string, shown *screen) {
+	t.Helper()
+	child := []byte("sleep\x00" + mark + "\x00")
+	for end := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) {
+		for _, d := range processes(t, mark) {
+			if line, err := os.ReadFile(filepath.Join(d, "cmdline")); err == nil && bytes.Equal(line, child) {
+				return
+			}
+		}
+		require.True(t, time.Now().Before(end), "the command did not get to its child: %s", shown)
+	}
+}
+
+// interrupt sends a signal until the process has ended, and returns its exit code.
+func interrupt(t *testing.T, cmd *exec.Cmd, signal syscall.Signal) int {
+	t.Helper()
+	ended := make(chan struct{})
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		again := time.NewTicker(50 * time.Millisecond)
+		defer again.Stop()
+		for {
+			_ = cmd.Process.Signal(signal) // it may have ended
+			select {
+			case <-again.C:
+			case <-ended:
+				return
+			}
+		}
+	})
+	defer sender.Wait()
+	defer close(ended)
+	return wait(t, cmd)
+}
+
 func TestSecondInterruptDoesNotWait(t *testing.T) {
 	t.Parallel()
-	mark := "8" + time.Now().Format("150405.000000000")
-	// Two of the same, interrupted at the same time: the first interrupt gives the
-	// command its two seconds of grace; those after it do not wait for them.
-	begin := func() (*exec.Cmd, chan int) {
-		cmd := command(t, "run", "--", "sh", "-c", `trap '' TERM INT; echo ready; while :; do sleep `+mark+`; done`)
+	// Two of the same, interrupted at the same time. Neither can come to an end, as
+	// nobody reads its output: the first interrupt waits for that all the same, those
+	// after it do not.
+	begin := func(mark string) (cmd *exec.Cmd, out io.Reader, stderr *screen) {
+		cmd = command(t, "run", "--", "sh", "-c", strings.ReplaceAll(stuck, "MARK", mark))
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
-		var stderr screen
-		cmd.Stderr = &stderr
+		stderr = &screen{}
+		cmd.Stderr = stderr
 		require.NoError(t, cmd.Start())
-		_, err = bufio.NewReader(out).ReadString('\n')
-		require.NoError(t, err, stderr.String())
-		return cmd, make(chan int, 1)
+		begun(t, mark, stderr)
+		return cmd, out, stderr
 	}
-	patient, patientDone := begin()
-	hasty, hastyDone := begin()
+	waits, leaves := newMark(), newMark()
+	patient, out, _ := begin(waits)
+	hasty, _, stderr := begin(leaves)
 	require.NoError(t, patient.Process.Signal(syscall.SIGINT))
-	go func() { patientDone <- wait(t, patient) }()
-	require.NoError(t, hasty.Process.Signal(syscall.SIGINT))
-	go func() { hastyDone <- wait(t, hasty) }()
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for hastyDone != nil {
-		select {
-		case code := <-hastyDone:
-			assert.Equal(t, exitInterrupted, code)
-			assert.Empty(t, patientDone, "the one that was interrupted once is still waiting")
-			hastyDone = nil
-		case <-again.C:
-			_ = hasty.Process.Signal(syscall.SIGINT)
-		}
-	}
-	assert.Equal(t, exitInterrupted, <-patientDone)
+	assert.Equal(t, exitInterrupted, interrupt(t, hasty, syscall.SIGINT))
+	assert.Contains(t, stderr.String(), "interrupted again: not waiting for the clean-up")
+
+	assert.NotEmpty(t, processes(t, waits), "the one that was interrupted once is still waiting")
+	go func() { _, _ = io.Copy(io.Discard, out) }() // ends when the program does
+	assert.Equal(t, exitInterrupted, wait(t, patient))
+	assert.Empty(t, processes(t, waits))
 	// What the hasty one did not wait for ends after it.
-	assert.Eventually(t, func() bool { return len(processes(t, mark)) == 0 }, deadline, 10*time.Millisecond)
+	assert.Eventually(t, func() bool { return len(processes(t, leaves)) == 0 }, deadline, 10*time.Millisecond)
 }
 
 // A reconcile that waits for an engine is ended by Ctrl-C; what it did not finish
@@ -259,7 +296,7 @@ func TestInterruptedReconcile(t *testing.T) {
 // A reader that goes away ends the command and the sandbox is removed.
 func TestBrokenPipe(t *testing.T) {
 	t.Parallel()
-	mark := "9" + time.Now().Format("150405.000000000")
+	mark := newMark()
 	cmd := command(t, "run", "--", "sh", "-c", `sleep `+mark+` & while :; do echo y; done`)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -289,39 +326,26 @@ func TestBrokenPipeJSON(t *testing.T) {
 // The second signal does not wait, but the terminal is given back all the same.
 func TestSecondInterruptRestoresTerminal(t *testing.T) {
 	t.Parallel()
-	cmd := command(t, "run", "-it", "--", "sh", "-c", `trap '' TERM INT HUP; echo ready; while :; do sleep 1; done`)
+	mark := newMark()
+	cmd := command(t, "run", "-it", "--", "sh", "-c", strings.ReplaceAll(stuck, "MARK", mark))
 	tty, sub, err := pty.Open()
 	require.NoError(t, err)
 	defer func() { _ = tty.Close() }()
 	before, err := term.GetState(int(tty.Fd())) // before the program can have changed it
 	require.NoError(t, err)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = sub, sub, sub
+	cmd.Stdin, cmd.Stderr = sub, sub
+	_, err = cmd.StdoutPipe() // read by nobody
+	require.NoError(t, err)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, cmd.Start())
 	require.NoError(t, sub.Close())
 	out := &screen{}
 	go func() { _, _ = io.Copy(out, tty) }() // ends with EIO when the program does
-	out.wait(t, "ready")
+	begun(t, mark, out)
 	raw, err := term.GetState(int(tty.Fd()))
 	require.NoError(t, err)
 	require.NotEqual(t, before, raw, "the terminal must be raw, or this test shows nothing")
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	ended := make(chan int, 1)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	go func() {
-		defer close(ended) // a failure must not be waited for
-		ended <- wait(t, cmd)
-	}()
-	for done := false; !done; {
-		select {
-		case code := <-ended:
-			assert.Equal(t, exitInterrupted, code)
-			done = true
-		case <-again.C:
-			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		}
-	}
+	assert.Equal(t, exitInterrupted, interrupt(t, cmd, syscall.SIGTERM))
 	out.wait(t, "interrupted again")
 	after, err := term.GetState(int(tty.Fd()))
 	require.NoError(t, err)

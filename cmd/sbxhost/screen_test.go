@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// deadline bounds every wait of these tests.
+const deadline = 2 * time.Minute
+
 // screen collects what a terminal program shows.
 type screen struct {
 	mu   sync.Mutex
@@ -29,7 +32,7 @@ func (s *screen) String() string {
 // wait waits until the text has been shown.
 func (s *screen) wait(t *testing.T, text string) {
 	t.Helper()
-	end := time.Now().Add(30 * time.Second)
+	end := time.Now().Add(deadline)
 	for !strings.Contains(s.String(), text) {
 		if time.Now().After(end) {
 			t.Fatalf("%q was never shown, but:\n%s", text, s.String())
