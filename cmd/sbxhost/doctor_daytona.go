@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/sbxhost/sbxhost/builtin/daytona"
 	"github.com/sbxhost/sbxhost/internal/config"
 	"github.com/sbxhost/sbxhost/provider"
 )
-
-// daytonaPatience bounds how long doctor waits for the service.
-const daytonaPatience = 5 * time.Second
 
 // daytonaChecks are key present, service reachable, and permissions. Without a key
 // and a configuration the first is a note, and nobody is asked: nobody has to use
@@ -28,13 +24,13 @@ func daytonaChecks(ctx context.Context, c config.Daytona) []check {
 		return []check{out}
 	}
 	opts := daytonaOptions(c, key)
-	opts.CallTimeout = daytonaPatience
+	opts.CallTimeout = doctorPatience
 	p, err := daytona.New(opts)
 	if err != nil {
 		return []check{failedCheck(name, err)}
 	}
 	checks := []check{{name, statusOK, "key from " + c.KeyName() + ", service at " + p.Endpoint() + ", transport " + p.Describe().Transports[0].String(), nil}}
-	timed, cancel := context.WithTimeout(ctx, daytonaPatience)
+	timed, cancel := context.WithTimeout(ctx, doctorPatience)
 	defer cancel()
 	account, err := p.Check(timed)
 	var pe *provider.Error

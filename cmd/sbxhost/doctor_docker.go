@@ -3,21 +3,17 @@ package main
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/sbxhost/sbxhost/builtin/docker"
 	"github.com/sbxhost/sbxhost/internal/config"
 	"github.com/sbxhost/sbxhost/provider"
 )
 
-// dockerPatience bounds how long doctor waits for an engine.
-const dockerPatience = 3 * time.Second
-
 // dockerCheck connects to the engine. One that is not there is a note: nobody has
 // to use it. One that the configuration names and that cannot be used is a failure.
 func dockerCheck(ctx context.Context, c config.Config) check {
 	opts := dockerOptions(c.Docker)
-	opts.ConnectTimeout = dockerPatience
+	opts.ConnectTimeout = doctorPatience
 	out := check{Name: "docker provider", Status: statusOK}
 	p, err := docker.New(ctx, opts)
 	if err != nil {
