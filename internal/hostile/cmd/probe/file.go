@@ -196,7 +196,7 @@ func fileAttempts() []attempt {
 
 	for _, dir := range []string{"/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/bin", "/lib", "/dev", "/proc", "/sys", "/opt", "/var/tmp", "/run"} {
 		list = append(list, attempt{"write" + strings.ReplaceAll(strings.TrimSuffix(dir, "/"), "/", "-") + rootName(dir), func(*hostile.Config) hostile.Result {
-			return create(filepath.Join(dir, "planted-by-probe"))
+			return create(filepath.Join(dir, fmt.Sprintf("planted-by-probe-%d", os.Getpid())))
 		}})
 	}
 	for _, file := range []string{"/etc/passwd", "/etc/hosts", "/etc/resolv.conf", "/etc/ld.so.preload", "/usr/bin/env", "/bin/sh", "/usr/lib/os-release"} {
