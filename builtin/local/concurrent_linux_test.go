@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,6 +76,17 @@ func TestLookingHoldsNothing(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+}
+
+// Whether somebody holds a sandbox that cannot be looked at is not known, and then it
+// is not nobody's.
+func TestUnknownIsHeld(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	assert.False(t, heldElsewhere(dir), "it has no lock")
+	assert.False(t, heldElsewhere(dir+"/none"))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, lockFile), 0o700))
+	assert.True(t, heldElsewhere(dir))
 }
 
 // A file operation in a sandbox that is destroyed meanwhile fails, or does not; it

@@ -209,8 +209,9 @@ func unlock(lock *os.File) {
 	_ = lock.Close()
 }
 
-// heldElsewhere reports whether a process runs the sandbox of dir. Only for
-// sandboxes that this Provider does not run itself.
+// heldElsewhere reports whether a process runs the sandbox of dir, or whether that
+// cannot be told, as when no descriptor is left. Only for sandboxes that this Provider
+// does not run itself.
 func heldElsewhere(dir string) bool {
 	// A child that is being made meanwhile would inherit the lock and hold it until
 	// it executes: whoever takes the lock next would be told that it is held.
@@ -218,13 +219,10 @@ func heldElsewhere(dir string) bool {
 	defer syscall.ForkLock.RUnlock()
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return false
+		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR)
 	}
 	defer func() { _ = f.Close() }()
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
-		return errors.Is(err, unix.EWOULDBLOCK)
-	}
-	return false
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
 }
 
 // checkPrivate refuses a directory that somebody else owns or can write to.
