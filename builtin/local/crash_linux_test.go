@@ -104,6 +104,27 @@ func TestHostIsKilled(t *testing.T) {
 	}
 }
 
+// TestUnreadableIsNotGone: a sandbox whose record cannot be read is there all the
+// same, and can be removed.
+func TestUnreadableIsNotGone(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	p := newProvider(t, local.Options{StateDir: state})
+	ref := provider.Ref{ID: session()}
+	_, err := p.Open(t.Context(), ref)
+	require.ErrorIs(t, err, provider.ErrNotFound)
+	require.NoError(t, os.Mkdir(filepath.Join(state, ref.ID), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(state, ref.ID, "sandbox.json"), nil, 0o600))
+	_, err = p.Open(t.Context(), ref)
+	require.ErrorIs(t, err, provider.ErrUnavailable)
+	list, err := p.List(t.Context(), provider.Query{})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.NoError(t, p.Destroy(t.Context(), ref))
+	_, err = p.Open(t.Context(), ref)
+	require.ErrorIs(t, err, provider.ErrNotFound)
+}
+
 // TestWorkspaceMoves: what a stopped sandbox left is exported and imported into
 // another, byte for byte.
 func TestWorkspaceMoves(t *testing.T) {

@@ -278,8 +278,13 @@ func (p *Provider) Open(ctx context.Context, ref provider.Ref) (provider.Sandbox
 		return s, nil
 	}
 	r, err := readRecord(p.opts.StateDir, ref.ID)
-	if err != nil {
+	switch _, serr := os.Lstat(filepath.Join(p.opts.StateDir, ref.ID)); {
+	case err == nil:
+	case !validID(ref.ID) || os.IsNotExist(serr):
 		return nil, problem(provider.NotFound, "open", ref.ID, "no such sandbox").applied(provider.AppliedNo)
+	default: // who hears that it is gone forgets it
+		return nil, problem(provider.Unavailable, "open", ref.ID, "the sandbox's record cannot be read").cause(err).
+			remedy("try again; or destroy the sandbox").applied(provider.AppliedNo)
 	}
 	if heldElsewhere(filepath.Join(p.opts.StateDir, r.ID)) {
 		return nil, problem(provider.FailedPrecondition, "open", ref.ID, "the sandbox belongs to another process").remedy("open it there").applied(provider.AppliedNo)
