@@ -48,6 +48,7 @@ type execution struct {
 
 	mu    sync.Mutex
 	tasks []*task // main first
+	live  int     // of them
 	cols  uint16
 	rows  uint16
 
@@ -438,7 +439,10 @@ func (sb *sandbox) settled(e *execution) {
 	default:
 		return // conclude looks again
 	}
-	if len(e.alive()) > 0 {
+	e.mu.Lock()
+	live := e.live // counted, not looked for: each of many that end asks
+	e.mu.Unlock()
+	if live > 0 {
 		return
 	}
 	sb.mu.Lock()
@@ -487,6 +491,7 @@ func (e *execution) spawn(parent *task, run Command, args []string, o SpawnOptio
 	}
 	e.mu.Lock()
 	e.tasks = append(e.tasks, t)
+	e.live++
 	e.mu.Unlock()
 	return t, nil
 }

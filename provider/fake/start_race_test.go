@@ -19,11 +19,14 @@ func TestSignalWhileOthersStart(t *testing.T) {
 	started, enough := make(chan struct{}), make(chan struct{})
 	p := fake.New(fake.Options{Commands: map[string]fake.Command{"parent": func(_ context.Context, proc *fake.Proc) int {
 		close(started)
-		for {
+		for n := 0; ; n++ {
 			select {
 			case <-enough:
 				return 0
 			default:
+			}
+			if n > 1000 { // a test that comes late must not find them without number
+				time.Sleep(time.Millisecond)
 			}
 			if _, err := proc.Spawn([]string{"cat"}, fake.SpawnOptions{}); err != nil {
 				return 1
@@ -59,9 +62,12 @@ func TestNothingStartsDuringDestroy(t *testing.T) {
 		},
 		"starter": func(_ context.Context, proc *fake.Proc) int {
 			close(begun)
-			for {
+			for n := 0; ; n++ {
 				if _, err := proc.Spawn([]string{"sleep", "3000"}, fake.SpawnOptions{}); err != nil {
 					return 0
+				}
+				if n > 1000 { // a test that comes late must not find them without number
+					time.Sleep(time.Millisecond)
 				}
 			}
 		},

@@ -55,6 +55,9 @@ func (t *task) end() {
 	// gone first: a child that still holds the streams is then known to be dead
 	// when the streams end.
 	close(t.gone)
+	t.e.mu.Lock()
+	t.e.live--
+	t.e.mu.Unlock()
 	if t.holds {
 		t.e.out.release()
 		if t.e.err != t.e.out {
