@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -109,7 +109,7 @@ func TestSinkFaults(t *testing.T) {
 				_, _ = s.Stat(t.Context(), "")
 			}
 			require.NoError(t, s.Close(t.Context()))
-			assert.Less(t, time.Since(begun), 30*time.Second)
+			assert.Less(t, time.Since(begun), 2*time.Minute)
 			if name == "blocks" {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 				defer cancel()
@@ -184,38 +184,43 @@ func TestSinks(t *testing.T) {
 	})
 	t.Run("HTTP POST, batched, tried again, bounded", func(t *testing.T) {
 		t.Parallel()
-		var mu sync.Mutex
-		var bodies []string
-		fails := 1
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			mu.Lock()
-			defer mu.Unlock()
-			if fails > 0 {
-				fails--
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			b, _ := io.ReadAll(r.Body)
-			bodies = append(bodies, r.Header.Get("Authorization")+r.Header.Get("Content-Type")+string(b))
-		}))
-		defer srv.Close()
-		client := srv.Client()
-		defer client.CloseIdleConnections()
-		sink, err := host.HTTPPost(srv.URL, host.HTTPPostOptions{Client: client, Batch: 2, Interval: time.Hour, Header: http.Header{"Authorization": {"Bearer x"}}})
-		require.NoError(t, err)
-		e := newEnv(t, func(s *setup) { s.host.Sinks = []host.Sink{sink} })
-		s := e.create(t, ordinary())
-		_, _ = s.Stat(t.Context(), "")
-		require.NoError(t, e.Host.Close(t.Context()))
-		mu.Lock()
-		defer mu.Unlock()
-		require.Len(t, bodies, 2, "a full batch, and what was left at the end")
-		assert.Equal(t, 2, strings.Count(bodies[0], "\n"))
-		assert.Equal(t, 1, strings.Count(bodies[1], "\n"))
-		assert.True(t, strings.HasPrefix(bodies[0], "Bearer xapplication/x-ndjson{"))
-		_, err = host.HTTPPost("ftp://x", host.HTTPPostOptions{})
+		// What waits at the end has five seconds: the clock stands still meanwhile, which
+		// it would not with a network.
+		synctest.Test(t, func(t *testing.T) {
+			var bodies []string
+			fails := 1
+			client := &http.Client{Transport: transport(func(w http.ResponseWriter, r *http.Request) {
+				if fails > 0 {
+					fails--
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				b, _ := io.ReadAll(r.Body)
+				bodies = append(bodies, r.Header.Get("Authorization")+r.Header.Get("Content-Type")+string(b))
+			})}
+			sink, err := host.HTTPPost("http://records.example", host.HTTPPostOptions{Client: client, Batch: 2, Interval: time.Hour, Header: http.Header{"Authorization": {"Bearer x"}}})
+			require.NoError(t, err)
+			e := newEnv(t, func(s *setup) { s.host.Sinks = []host.Sink{sink} })
+			s := e.create(t, ordinary())
+			_, _ = s.Stat(t.Context(), "")
+			require.NoError(t, e.Host.Close(t.Context()))
+			require.Len(t, bodies, 2, "a full batch, and what was left at the end")
+			assert.Equal(t, 2, strings.Count(bodies[0], "\n"))
+			assert.Equal(t, 1, strings.Count(bodies[1], "\n"))
+			assert.True(t, strings.HasPrefix(bodies[0], "Bearer xapplication/x-ndjson{"))
+		})
+		_, err := host.HTTPPost("ftp://x", host.HTTPPostOptions{})
 		code(t, provider.InvalidArgument, err)
 	})
+}
+
+// transport is a server without a network.
+type transport http.HandlerFunc
+
+func (s transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	s(w, r)
+	return w.Result(), nil
 }
 
 func TestSpans(t *testing.T) {
