@@ -505,7 +505,8 @@ func TestImageCommand(t *testing.T) {
 		b, c := startBox(t, boxOptions{Image: true})
 		m := marker(t)
 		require.NoError(t, start(c, "", `(setsid sleep `+m+` &); exec sleep `+m))
-		require.Eventually(t, func() bool { return len(b.inside(m)) == 2 }, 30*time.Second, 5*time.Millisecond)
+		// Each has executed, so the shell between them is gone.
+		require.Eventually(t, func() bool { return len(exactly(b, m)) == 2 }, 30*time.Second, 5*time.Millisecond)
 		_, err := c.KillAllExcept(soon(t), nil)
 		require.NoError(t, err)
 		time.Sleep(600 * time.Millisecond) // two looks of PID 1
