@@ -344,13 +344,16 @@ func TestStop(t *testing.T) {
 	assertAtOnce(t, func() time.Duration { return stop(t) })
 }
 
+// graceOfStop is a little less than what a stop leaves the image's command to end.
+const graceOfStop = 1900 * time.Millisecond
+
 // assertAtOnce asserts that something does not wait for the grace of a stop. A busy
 // machine delays it once in a while; one that waits does so every time.
 func assertAtOnce(t *testing.T, do func() time.Duration) {
 	t.Helper()
 	best := time.Hour
 	for range 5 {
-		if best = min(best, do()); best < 1900*time.Millisecond {
+		if best = min(best, do()); best < graceOfStop {
 			return
 		}
 	}
@@ -523,7 +526,9 @@ func TestImageCommand(t *testing.T) {
 			require.NoError(t, syscall.Kill(b.pid(), wire.StopSignal))
 			b.wait()
 			took := time.Since(began)
-			assert.Contains(t, b.log.String(), "bye")
+			if took < graceOfStop { // and not what a busy machine kept from hearing of it
+				assert.Contains(t, b.log.String(), "bye")
+			}
 			return took
 		})
 	})
@@ -536,7 +541,7 @@ func TestImageCommand(t *testing.T) {
 		require.NoError(t, syscall.Kill(b.pid(), wire.StopSignal))
 		b.wait()
 		assert.Less(t, time.Since(began), 30*time.Second)
-		assert.GreaterOrEqual(t, time.Since(began), 1900*time.Millisecond)
+		assert.GreaterOrEqual(t, time.Since(began), graceOfStop)
 	})
 	t.Run("cannot be started", func(t *testing.T) {
 		t.Parallel()
