@@ -54,12 +54,14 @@ func (h *helper) dial(context.Context) (io.ReadWriteCloser, error) {
 	return &engine{cmd, in, out}, nil
 }
 
-// filesOn returns a Files on a fresh directory.
+// filesOn returns a Files on a fresh directory, whose idle stream is there until the
+// test's end however busy the machine is.
 func filesOn(t *testing.T) (*shim.Files, string, *helper) {
 	t.Helper()
 	h := &helper{t: t}
 	dir := t.TempDir()
 	f := shim.NewFiles(shim.FilesOptions{Dial: h.dial, Workload: shim.Workload{User: fmt.Sprintf("%d:%d", os.Geteuid(), os.Getegid())}, Root: dir, Provider: "test"})
+	shim.KeepIdle(f, time.Hour)
 	t.Cleanup(func() {
 		_ = f.Close()
 		for _, c := range h.cmds {
@@ -515,12 +517,13 @@ func TestFilesInAContainer(t *testing.T) {
 			n++
 			return b.engineExec(shim.FilesArgs(fmt.Sprintf("files-%d", n))), nil
 		}})
+		shim.KeepIdle(f, time.Hour)
 		t.Cleanup(func() { _ = f.Close() })
 		return f
 	}
 	app := files("app")
 	require.NoError(t, app.Write(t.Context(), "mine", strings.NewReader("x"), provider.WriteOptions{Mode: 0o600}))
-	inUse, _, err := app.Open(t.Context(), "mine") // an idle helper ends after a while
+	inUse, _, err := app.Open(t.Context(), "mine")
 	require.NoError(t, err)
 	x, out, _ := b.exec("x", "app", `stat -c '%u %g %a' mine; mkdir closed; chmod 0 closed; for d in /proc/[0-9]*; do case "$(tr '\0' ' ' <$d/cmdline)" in "/.sbx/shim files"*) pid=${d#/proc/};; esac; done
 		kill -KILL $pid || kill -STOP $pid || head -c1 /proc/$pid/environ || echo "cannot reach $((pid > 1))"`, func(r *shim.Request) { r.Dir = "/workspace" })

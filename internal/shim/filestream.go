@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -191,6 +192,7 @@ func (st *fileStream) endUpload(err error) error {
 
 // streamPool keeps one idle stream.
 type streamPool struct {
+	keep  time.Duration // in tests; 0: idleFor
 	mu    sync.Mutex
 	idle  *fileStream
 	timer *time.Timer
@@ -224,7 +226,7 @@ func (p *streamPool) put(st *fileStream) {
 		return
 	}
 	p.idle = st
-	p.timer = time.AfterFunc(idleFor, func() {
+	p.timer = time.AfterFunc(cmp.Or(p.keep, idleFor), func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.idle == st {
