@@ -76,7 +76,7 @@ const (
 )
 
 func (j hostileJob) do(report *hostileReport) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	if j.Level == "landlock" {
 		if err := refuseNamespaces(); err != nil {

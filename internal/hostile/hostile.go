@@ -9,8 +9,6 @@
 // as a control that it is able to succeed.
 package hostile
 
-import "time"
-
 // Outcome is how an attempt ended.
 type Outcome string
 
@@ -63,9 +61,6 @@ type Config struct {
 	// TCP and UDP are host:port of listeners of the host; the UDP ones echo.
 	TCP []string `json:"tcp,omitempty"`
 	UDP []string `json:"udp,omitempty"`
-	// Patience is how long an answer from the network is waited for; 0 is short,
-	// for where none is expected.
-	Patience time.Duration `json:"patience,omitempty"`
 	// HostInterface is the name of a network interface of the host, not lo.
 	HostInterface string `json:"hostInterface,omitempty"`
 	// HostTTY is the path of a terminal of the host, HostTTYDevice the device

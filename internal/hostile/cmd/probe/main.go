@@ -29,9 +29,9 @@ import (
 	"github.com/sbxhost/sbxhost/internal/hostile"
 )
 
-// attemptTimeout bounds one attempt, beside a patience that is configured. It is
-// above every wait an attempt makes by itself.
-const attemptTimeout = 20 * time.Second
+// attemptTimeout bounds one attempt. It is above every wait an attempt makes by
+// itself.
+const attemptTimeout = 2 * time.Minute
 
 // Variables that carry the probe's own arguments to the process of an attempt.
 const (
@@ -94,13 +94,13 @@ func runAll(config, inherited string) {
 		if len(c.Only) > 0 && !slices.Contains(c.Only, a.name) || len(c.Only) == 0 && slices.Contains(c.Skip, a.name) {
 			continue
 		}
-		emit(runOne(a.name, config, inherited, attemptTimeout+3*c.Patience))
+		emit(runOne(a.name, config, inherited))
 	}
 }
 
 // runOne runs one attempt in a child and returns its report, or what its death
 // says.
-func runOne(name, config, inherited string, limit time.Duration) hostile.Result {
+func runOne(name, config, inherited string) hostile.Result {
 	cmd := exec.Command("/proc/self/exe", "one", name)
 	if exe, err := os.Executable(); err == nil {
 		cmd.Path = exe
@@ -111,11 +111,11 @@ func runOne(name, config, inherited string, limit time.Duration) hostile.Result 
 	cmd.Stdin = os.Stdin
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 20 * time.Second
 	if err := cmd.Start(); err != nil {
 		return hostile.Result{Name: name, Outcome: hostile.Error, Detail: "start: " + err.Error()}
 	}
-	timer := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() })
+	timer := time.AfterFunc(attemptTimeout, func() { _ = cmd.Process.Kill() })
 	err := cmd.Wait()
 	expired := !timer.Stop()
 	var r hostile.Result

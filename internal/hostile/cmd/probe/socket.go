@@ -15,15 +15,9 @@ import (
 	"github.com/sbxhost/sbxhost/internal/hostile"
 )
 
-// shortly bounds one connection attempt where nothing else is configured.
-const shortly = 700 * time.Millisecond
-
-func patience(c *hostile.Config) time.Duration {
-	if c.Patience > 0 {
-		return c.Patience
-	}
-	return shortly
-}
+// dialTimeout bounds one connection attempt. Whoever answers may be on a busy machine;
+// what is refused is so at once.
+const dialTimeout = 20 * time.Second
 
 func socketAttempts() []attempt {
 	families := []struct {
@@ -120,24 +114,24 @@ func socketAttempts() []attempt {
 			return refused("none answered")
 		}},
 		attempt{"tcp-host-loopback", func(c *hostile.Config) hostile.Result {
-			return each(only(c.TCP, true), "TCP loopback listener", func(a string) hostile.Result { return dialTCP(c, a) })
+			return each(only(c.TCP, true), "TCP loopback listener", dialTCP)
 		}},
 		attempt{"tcp-host-address", func(c *hostile.Config) hostile.Result {
-			return each(only(c.TCP, false), "TCP listener", func(a string) hostile.Result { return dialTCP(c, a) })
+			return each(only(c.TCP, false), "TCP listener", dialTCP)
 		}},
 		attempt{"tcp-fastopen", func(c *hostile.Config) hostile.Result {
-			return each(c.TCP, "TCP listener", func(a string) hostile.Result { return fastOpen(c, a) })
+			return each(c.TCP, "TCP listener", fastOpen)
 		}},
 		attempt{"udp-host-loopback", func(c *hostile.Config) hostile.Result {
-			return each(only(c.UDP, true), "UDP loopback listener", func(a string) hostile.Result { return echoUDP(c, a, "probe") })
+			return each(only(c.UDP, true), "UDP loopback listener", func(a string) hostile.Result { return echoUDP(a, "probe") })
 		}},
 		attempt{"udp-host-address", func(c *hostile.Config) hostile.Result {
-			return each(only(c.UDP, false), "UDP listener", func(a string) hostile.Result { return echoUDP(c, a, "probe") })
+			return each(only(c.UDP, false), "UDP listener", func(a string) hostile.Result { return echoUDP(a, "probe") })
 		}},
 		attempt{"dns", func(c *hostile.Config) hostile.Result {
 			// A question for the name canary, recursion desired.
 			question := "\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x06canary\x07invalid\x00\x00\x01\x00\x01"
-			return each(c.UDP, "UDP listener", func(addr string) hostile.Result { return echoUDP(c, addr, question) })
+			return each(c.UDP, "UDP listener", func(addr string) hostile.Result { return echoUDP(addr, question) })
 		}},
 		attempt{"host-interfaces", func(c *hostile.Config) hostile.Result {
 			if c.HostInterface == "" {
@@ -191,8 +185,8 @@ func dialUnix(name string) hostile.Result {
 	return judge(unix.Connect(fd, &unix.SockaddrUnix{Name: name}), "connected to "+name)
 }
 
-func dialTCP(c *hostile.Config, addr string) hostile.Result {
-	conn, err := net.DialTimeout("tcp", addr, patience(c))
+func dialTCP(addr string) hostile.Result {
+	conn, err := net.DialTimeout("tcp", addr, dialTimeout)
 	if err == nil {
 		_ = conn.Close()
 	}
@@ -200,7 +194,7 @@ func dialTCP(c *hostile.Config, addr string) hostile.Result {
 }
 
 // fastOpen connects by sendto, which is no connect() to a filter or hook.
-func fastOpen(c *hostile.Config, addr string) hostile.Result {
+func fastOpen(addr string) hostile.Result {
 	a, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
 		return broken("%v", err)
@@ -214,7 +208,7 @@ func fastOpen(c *hostile.Config, addr string) hostile.Result {
 		return judge(err, "socket")
 	}
 	defer func() { _ = unix.Close(fd) }()
-	tv := unix.NsecToTimeval(int64(patience(c)))
+	tv := unix.NsecToTimeval(int64(dialTimeout))
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
 	err = unix.Sendto(fd, []byte("x"), unix.MSG_FASTOPEN|unix.MSG_NOSIGNAL, sa)
 	if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EAGAIN) {
@@ -223,13 +217,13 @@ func fastOpen(c *hostile.Config, addr string) hostile.Result {
 	return judge(err, "sent to "+addr)
 }
 
-func echoUDP(c *hostile.Config, addr, text string) hostile.Result {
-	conn, err := net.DialTimeout("udp", addr, patience(c))
+func echoUDP(addr, text string) hostile.Result {
+	conn, err := net.DialTimeout("udp", addr, dialTimeout)
 	if err != nil {
 		return judge(underlying(err), "udp to "+addr)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(patience(c)))
+	_ = conn.SetDeadline(time.Now().Add(dialTimeout))
 	if _, err := conn.Write([]byte(text)); err != nil {
 		return judge(underlying(err), "sent to "+addr)
 	}
