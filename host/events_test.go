@@ -209,7 +209,21 @@ func TestSinks(t *testing.T) {
 			assert.Equal(t, 1, strings.Count(bodies[1], "\n"))
 			assert.True(t, strings.HasPrefix(bodies[0], "Bearer xapplication/x-ndjson{"))
 		})
-		_, err := host.HTTPPost("ftp://x", host.HTTPPostOptions{})
+		// With one, a full batch has as long as it takes.
+		got := make(chan string, 1)
+		srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			got <- r.Header.Get("Authorization") + string(b)
+		}))
+		defer srv.Close()
+		client := srv.Client()
+		defer client.CloseIdleConnections()
+		sink, err := host.HTTPPost(srv.URL, host.HTTPPostOptions{Client: client, Batch: 1, Header: http.Header{"Authorization": {"Bearer x"}}})
+		require.NoError(t, err)
+		sink.Emit(host.Record{Kind: host.KindCreate})
+		require.Len(t, got, 1)
+		assert.Regexp(t, `^Bearer x\{.*"kind":"create".*\}\n$`, <-got)
+		_, err = host.HTTPPost("ftp://x", host.HTTPPostOptions{})
 		code(t, provider.InvalidArgument, err)
 	})
 }
