@@ -480,8 +480,7 @@ func TestWithoutASupervisor(t *testing.T) {
 	assert.Equal(t, provider.ExitKilled, wait(t, proc, time.Minute).Kind)
 	assertNone(t, word)
 	r := shell("echo ready; sleep 300; : " + word)
-	r.Timeout = 5 * time.Second
-	assert.Equal(t, provider.ExitTimedOut, wait(t, begin(t, sb, r), time.Minute).Kind)
+	assert.Equal(t, provider.ExitTimedOut, intoTimeout(t, sb, r, func() bool { return len(marked(t, word)) > 0 }).Kind)
 	_, err = sb.Files().Stat(t.Context(), ".")
 	wantProblem(t, err, provider.Unsupported, "without a supervisor")
 	_, err = sb.Exec(t.Context(), provider.ExecRequest{ID: "t", Args: []string{"true"}, TTY: true, Cols: 1, Rows: 1, Stdin: provider.StdinLive, Stdout: io.Discard, Stderr: io.Discard})

@@ -23,6 +23,45 @@ import (
 // begin starts a command and waits until it printed ready.
 func begin(t testing.TB, sb provider.Sandbox, req provider.ExecRequest) provider.Process {
 	t.Helper()
+	p, ready := launch(t, sb, req)
+	select {
+	case err := <-ready:
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		t.Fatal("the command does not get ready")
+	}
+	return p
+}
+
+// intoTimeout runs a command into its timeout. meanwhile is called when it has printed
+// ready; on a busy machine a short timeout may be over before that, or while meanwhile
+// looks, which it then says: the next one is longer.
+func intoTimeout(t testing.TB, sb provider.Sandbox, req provider.ExecRequest, meanwhile func() bool) provider.Exit {
+	t.Helper()
+	for req.Timeout = 2 * time.Second; ; req.Timeout *= 6 {
+		p, ready := launch(t, sb, req)
+		ended := make(chan provider.Exit, 1)
+		go func() {
+			e, _ := p.Wait(t.Context()) // an exit of no kind is wrong
+			ended <- e
+		}()
+		saw, e := false, provider.Exit{}
+		select {
+		case err := <-ready:
+			saw = err == nil && meanwhile()
+			e = <-ended
+		case e = <-ended:
+		}
+		if saw || e.Kind != provider.ExitTimedOut {
+			return e
+		}
+		require.Less(t, req.Timeout, time.Minute, "the command does not get ready")
+	}
+}
+
+// launch starts a command, and says when it has printed ready.
+func launch(t testing.TB, sb provider.Sandbox, req provider.ExecRequest) (provider.Process, <-chan error) {
+	t.Helper()
 	r, w := io.Pipe()
 	ready := make(chan error, 1)
 	go func() {
@@ -43,13 +82,7 @@ func begin(t testing.TB, sb provider.Sandbox, req provider.ExecRequest) provider
 	p, err := sb.Exec(t.Context(), req)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = w.Close() })
-	select {
-	case err := <-ready:
-		require.NoError(t, err)
-	case <-time.After(time.Minute):
-		t.Fatal("the command does not get ready")
-	}
-	return p
+	return p, ready
 }
 
 // marked lists the host's processes whose arguments hold the word.
@@ -122,15 +155,13 @@ func TestNothingOfATreeIsLeft(t *testing.T) {
 	begin(t, sb, shell(`echo ready; sleep 300; : `+other))
 
 	r := shell(family(word))
-	r.Timeout, r.Grace = 5*time.Second, 200*time.Millisecond
-	p := begin(t, sb, r)
-	require.NotEmpty(t, marked(t, word))
-	e := wait(t, p, time.Minute)
+	r.Grace = 200 * time.Millisecond
+	e := intoTimeout(t, sb, r, func() bool { return len(marked(t, word)) > 0 })
 	assert.Equal(t, provider.ExitTimedOut, e.Kind)
 	assert.True(t, e.TreeDead)
 	assertNone(t, word)
 
-	p = begin(t, sb, shell(family(word)))
+	p := begin(t, sb, shell(family(word)))
 	require.NoError(t, p.Kill(t.Context(), 200*time.Millisecond))
 	assert.Equal(t, provider.ExitKilled, wait(t, p, time.Minute).Kind)
 	assertNone(t, word)
