@@ -258,20 +258,21 @@ func TestNetworks(t *testing.T) {
 		}
 		return "", ""
 	}
-	fetch := func(sb provider.Sandbox, address string) string {
-		return run(t, sb, provider.ExecRequest{Args: []string{"/static", "fetch", address}}).stdout
+	fetch := func(sb provider.Sandbox, address, limit string) string {
+		return run(t, sb, provider.ExecRequest{Args: []string{"/static", "fetch", address, limit}}).stdout
 	}
+	const there, notThere = "25s", "2s" // of each: to connect, and to read
 	a, b, none := made("default"), made("default"), made("none")
 	ipA, gateway := address(a)
 	ipB, _ := address(b)
 	require.NotEmpty(t, ipA)
 	require.NotEqual(t, ipA, ipB)
 	require.NotEmpty(t, gateway)
-	assert.Equal(t, "hello\n", fetch(a, "127.0.0.1:8080"))
-	assert.Equal(t, "hello\n", fetch(a, ipA+":8080"), "the control: the address is right")
-	assert.Equal(t, "unreachable\n", fetch(b, ipA+":8080"), "containers reach each other")
-	assert.Equal(t, "hello\n", fetch(none, "127.0.0.1:8080"))
-	assert.Equal(t, "unreachable\n", fetch(none, ipA+":8080"))
+	assert.Equal(t, "hello\n", fetch(a, "127.0.0.1:8080", there))
+	assert.Equal(t, "hello\n", fetch(a, ipA+":8080", there), "the control: the address is right")
+	assert.Equal(t, "unreachable\n", fetch(b, ipA+":8080", notThere), "containers reach each other")
+	assert.Equal(t, "hello\n", fetch(none, "127.0.0.1:8080", there))
+	assert.Equal(t, "unreachable\n", fetch(none, ipA+":8080", notThere))
 
 	networks := func() int {
 		n := 0

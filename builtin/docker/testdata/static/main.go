@@ -54,6 +54,7 @@ func main() {
 	case "serve":
 		serve(args[1], "token="+os.Getenv("TOKEN")+" literal="+os.Getenv("LITERAL")+" uid="+strconv.Itoa(os.Getuid()))
 	case "fetch":
-		fetch(args[1])
+		limit, _ := time.ParseDuration(args[2])
+		fetch(args[1], limit)
 	}
 }

@@ -26,14 +26,14 @@ func serve(address, ready string) {
 	}
 }
 
-// fetch prints what a server says.
-func fetch(address string) {
-	c, err := net.DialTimeout("tcp", address, 2*time.Second)
+// fetch prints what a server says, or that there is none within limit.
+func fetch(address string, limit time.Duration) {
+	c, err := net.DialTimeout("tcp", address, limit)
 	if err != nil {
 		fmt.Println("unreachable")
 		return
 	}
-	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(limit))
 	b, _ := io.ReadAll(c)
 	fmt.Println(string(b))
 }
