@@ -180,7 +180,7 @@ func TestTLS(t *testing.T) {
 		t.Setenv("DOCKER_HOST", host)
 		t.Setenv("DOCKER_TLS_VERIFY", "1")
 		t.Setenv("DOCKER_CERT_PATH", dir)
-		p, err := docker.New(t.Context(), docker.Options{})
+		p, err := docker.New(t.Context(), docker.Options{ConnectTimeout: connectTimeout})
 		require.NoError(t, err)
 		assert.Equal(t, "20.10.0", p.EngineVersion())
 		assert.Equal(t, "engine-1", p.Place(), "what tells it from another engine, at whatever address")
@@ -192,7 +192,7 @@ func TestTLS(t *testing.T) {
 	storeContext(t, config, "stranger", host, map[string]string{"ca.pem": stranger.pem, "cert.pem": clientCert, "key.pem": clientKey})
 	storeContext(t, config, "anonymous", host, map[string]string{"ca.pem": ca.pem})
 	t.Run("by context", func(t *testing.T) {
-		_, err := docker.New(t.Context(), docker.Options{Context: "good", ConfigDir: config})
+		_, err := docker.New(t.Context(), docker.Options{Context: "good", ConfigDir: config, ConnectTimeout: connectTimeout})
 		require.NoError(t, err)
 	})
 	for _, name := range []string{"stranger", "anonymous"} {

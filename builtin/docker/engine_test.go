@@ -32,6 +32,9 @@ import (
 // one. Tests never pull: they make their images from files of this machine.
 const engineVariable = "SBXHOST_TEST_ENGINE"
 
+// connectTimeout is for engines that answer, on a machine that may be busy.
+const connectTimeout = time.Minute
+
 // api returns a client of the test engine. Without one the test is skipped, or,
 // with CI=true, fails.
 func api(t testing.TB) *client.Client {
@@ -53,7 +56,7 @@ func api(t testing.TB) *client.Client {
 func options(t testing.TB) docker.Options {
 	t.Helper()
 	api(t)
-	return docker.Options{Host: os.Getenv(engineVariable), Pull: docker.PullNever, Image: busyboxImage(t)}
+	return docker.Options{Host: os.Getenv(engineVariable), Pull: docker.PullNever, Image: busyboxImage(t), ConnectTimeout: connectTimeout}
 }
 
 func newProvider(t testing.TB, mods ...func(*docker.Options)) *docker.Provider {

@@ -36,10 +36,10 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	sock := filepath.Join(dir, "s")
 
-	_, err := docker.New(t.Context(), docker.Options{Host: "unix://" + filepath.Join(dir, "none")})
+	_, err := docker.New(t.Context(), docker.Options{Host: "unix://" + filepath.Join(dir, "none"), ConnectTimeout: connectTimeout})
 	wantProblem(t, err, provider.Unavailable, "cannot be reached", "start it")
 
-	_, err = docker.New(t.Context(), docker.Options{Host: "tcp://127.0.0.1:1"})
+	_, err = docker.New(t.Context(), docker.Options{Host: "tcp://127.0.0.1:1", ConnectTimeout: connectTimeout})
 	wantProblem(t, err, provider.Unavailable, "cannot be reached")
 
 	_, err = docker.New(t.Context(), docker.Options{Host: "bogus"})
@@ -61,7 +61,7 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	_, err = docker.New(t.Context(), docker.Options{Host: "unix://" + sock})
+	_, err = docker.New(t.Context(), docker.Options{Host: "unix://" + sock, ConnectTimeout: connectTimeout})
 	wantProblem(t, err, provider.Unavailable)
 	require.NoError(t, l.Close())
 
@@ -73,7 +73,7 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	began := time.Now()
 	_, err = docker.New(t.Context(), docker.Options{Host: "unix://" + quiet, ConnectTimeout: 300 * time.Millisecond})
 	wantProblem(t, err, provider.Unavailable, "does not answer within 300ms")
-	assert.Less(t, time.Since(began), 30*time.Second)
+	assert.Less(t, time.Since(began), time.Minute)
 }
 
 // The socket of an engine that this user may not use. Root may use any, so the
@@ -236,7 +236,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(roleVariable) == roleConnect {
-		_, err := docker.New(context.Background(), docker.Options{Host: "unix://" + os.Args[1]})
+		_, err := docker.New(context.Background(), docker.Options{Host: "unix://" + os.Args[1], ConnectTimeout: connectTimeout})
 		if err != nil {
 			_, _ = os.Stdout.WriteString(string(provider.CodeOf(err)) + ": " + err.Error() + "\n")
 		}

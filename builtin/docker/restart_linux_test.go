@@ -97,7 +97,7 @@ func (e *privateEngine) remove() {
 func TestTrap12EngineRestart_Trap08(t *testing.T) {
 	t.Parallel()
 	e := newPrivateEngine(t, "--init")
-	o := docker.Options{Host: e.host, Image: "sbxhost-test:busybox", Pull: docker.PullNever}
+	o := docker.Options{Host: e.host, Image: "sbxhost-test:busybox", Pull: docker.PullNever, ConnectTimeout: connectTimeout}
 	busyboxTo(t, e.host)
 	p, err := docker.New(t.Context(), o)
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestReallyFullDisk(t *testing.T) {
 		require.NoError(t, unix.Mount("tmpfs", dir+"/root", "tmpfs", 0, "size=32m,mode=0700"))
 	})
 	busyboxTo(t, e.host)
-	p, err := docker.New(t.Context(), docker.Options{Host: e.host, Image: "sbxhost-test:busybox", Pull: docker.PullNever})
+	p, err := docker.New(t.Context(), docker.Options{Host: e.host, Image: "sbxhost-test:busybox", Pull: docker.PullNever, ConnectTimeout: connectTimeout})
 	require.NoError(t, err)
 	sb, err := p.Create(t.Context(), request())
 	require.NoError(t, err)

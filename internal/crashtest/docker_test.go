@@ -36,7 +36,7 @@ const (
 // openDocker opens the test engine, seen through the owner's name of dir's: other
 // directories have theirs in the same engine.
 func openDocker(dir string, _ func(string)) (provider.Provider, error) {
-	p, err := docker.New(context.Background(), docker.Options{Host: os.Getenv(engineVariable), Image: engineImage, Pull: docker.PullNever})
+	p, err := docker.New(context.Background(), docker.Options{Host: os.Getenv(engineVariable), Image: engineImage, Pull: docker.PullNever, ConnectTimeout: time.Minute})
 	if err != nil {
 		return nil, err
 	}

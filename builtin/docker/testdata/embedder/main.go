@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"time"
 
 	"github.com/sbxhost/sbxhost/builtin/docker"
 	"github.com/sbxhost/sbxhost/builtin/docker/testdata/embedder/aaa"
@@ -36,7 +37,7 @@ func run(ctx context.Context, args []string) error {
 	m.Environment = map[string]manifest.Entry{"TOKEN": {Reference: &manifest.Reference{Name: "HOST_TOKEN"}}}
 	switch args[0] {
 	case "docker":
-		p, err := docker.New(ctx, docker.Options{Host: args[1], Pull: docker.PullNever})
+		p, err := docker.New(ctx, docker.Options{Host: args[1], Pull: docker.PullNever, ConnectTimeout: time.Minute})
 		if err != nil {
 			return err
 		}
