@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -93,6 +94,12 @@ func TestExecTransportLeavesNothing(t *testing.T) {
 	for _, dir := range dataDirs(t) {
 		c.AddTree("the engine's data", dir)
 	}
+	// The process table was seen: the command itself had the values.
+	assert.Eventually(t, func() bool {
+		return o.Looks() > 10 && slices.ContainsFunc(o.Seen(), func(pr leaktest.Process) bool {
+			return strings.Contains(pr.Environ, mark) && strings.Contains(pr.Environ, canaries[0].Value())
+		})
+	}, time.Minute, 10*time.Millisecond, "the command's own environment was never seen: a leak in a process would not be either")
 	require.NoError(t, proc.Kill(t.Context(), 0))
 	require.NoError(t, p.Destroy(t.Context(), sb.Ref()))
 	for _, dir := range dataDirs(t) {
@@ -101,14 +108,6 @@ func TestExecTransportLeavesNothing(t *testing.T) {
 	o.end()
 	o.addTo(&c, mark)
 	leaktest.Scan(t, canaries, &c)
-	assert.Greater(t, o.Looks(), 10)
-
-	// The process table was seen: the command itself had the values.
-	seen := false
-	for _, pr := range o.Seen() {
-		seen = seen || strings.Contains(pr.Environ, mark) && strings.Contains(pr.Environ, canaries[0].Value())
-	}
-	assert.True(t, seen, "the command's own environment was never seen: a leak in a process would not be either")
 }
 
 // The control: a value that is put where it does not belong is found there, in each
@@ -125,8 +124,9 @@ func TestExecTransportControl(t *testing.T) {
 	o := observe(t)
 
 	// A sandbox that is told in the wrong ways.
+	label := canary("label")
 	sb := create(t, p, func(r *provider.CreateRequest) {
-		r.Labels["note"] = canary("label")
+		r.Labels["note"] = label
 		r.Environment = map[string]string{"LITERAL": canary("literal")}
 	})
 	file := canary("file")
@@ -134,7 +134,7 @@ func TestExecTransportControl(t *testing.T) {
 	// The engine's own exec, as one would use it without a supervisor.
 	argument, environ := canary("argument"), canary("environ")
 	// On a busy machine what is there for a moment may be missed: until it was seen.
-	for began := time.Now(); !o.saw(argument, environ) && time.Since(began) < time.Minute; {
+	for began := time.Now(); !o.saw(argument, environ, label) && time.Since(began) < time.Minute; {
 		dockerExec(t, sb, []string{"/bin/sh", "-c", "sleep 0.3; : " + argument}, "WRONG="+environ)
 	}
 	c.Add("what a terminal showed", []byte(run(t, sb, provider.ExecRequest{Args: []string{"echo", canary("echo")}, TTY: true, Cols: 200, Rows: 24, Stdin: provider.StdinLive}).stdout))
@@ -211,7 +211,7 @@ func wrongContainer(t *testing.T, canary func(what string) string) (name string)
 	require.NoError(t, err)
 	wrong := canary("name")
 	_, err = cli.ContainerCreate(t.Context(), &container.Config{Image: picture, Env: []string{"FIRST=" + canary("first")},
-		Cmd: []string{"/bin/sh", "-c", "echo " + canary("content") + " > /" + wrong + "; sleep 300; : " + canary("command")}},
+		Cmd: []string{"/bin/sh", "-c", "echo " + canary("content") + " > /new; busybox mv /new /" + wrong + "; sleep 300; : " + canary("command")}},
 		&container.HostConfig{NetworkMode: container.NetworkMode(name), Binds: []string{name + ":/data"}}, nil, nil, name)
 	require.NoError(t, err)
 	t.Cleanup(func() {

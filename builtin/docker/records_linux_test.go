@@ -176,14 +176,17 @@ func (o *observer) add(b []byte) {
 }
 
 // saw says whether a process had one in its arguments and the other in its
-// environment, and a file of the runtime's had the latter.
-func (o *observer) saw(argument, environ string) bool {
+// environment, a file of the runtime's had the latter, and an event the label.
+func (o *observer) saw(argument, environ, label string) bool {
 	process := slices.ContainsFunc(o.Seen(), func(p leaktest.Process) bool {
 		return strings.Contains(p.Args, argument) && strings.Contains(p.Environ, environ)
 	})
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return process && slices.ContainsFunc(o.pieces, func(b []byte) bool { return bytes.Contains(b, []byte(environ)) })
+	for _, what := range []string{argument, environ, label} {
+		process = process && slices.ContainsFunc(o.pieces, func(b []byte) bool { return bytes.Contains(b, []byte(what)) })
+	}
+	return process
 }
 
 func (o *observer) end() {
