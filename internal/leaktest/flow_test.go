@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -84,6 +85,7 @@ type flow struct {
 	corpus   leaktest.Corpus
 	logs     syncBuffer
 	events   syncBuffer
+	watcher  *leaktest.Watcher
 	request  leaktest.Canary // the request-scoped value
 	masked   bool
 }
@@ -124,6 +126,8 @@ func hostName(c leaktest.Canary) string { return "LEAKTEST_HOST_" + c.Name }
 func runFlow(t *testing.T, masking redact.Options) *flow {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // a program is compiled in it
 	t.Cleanup(cancel)
+	// Before the values are in this process's environment, which others inherit.
+	transform := buildTransform(t)
 	f := &flow{t: t, ctx: ctx, masked: !masking.Off}
 	all := leaktest.Canaries(t)
 	f.request = leaktest.Canaries(t)[0].Named("REQUEST")
@@ -131,9 +135,8 @@ func runFlow(t *testing.T, masking redact.Options) *flow {
 	for _, c := range all {
 		t.Setenv(hostName(c), c.Value())
 	}
-	transform := buildTransform(t)
 
-	watcher := leaktest.Watch(t)
+	f.watcher = leaktest.Watch(t)
 	base := t.TempDir()
 	t.Setenv("TMPDIR", base) // temporary files would show here
 	spans := tracetest.NewInMemoryExporter()
@@ -189,9 +192,9 @@ func runFlow(t *testing.T, masking redact.Options) *flow {
 	for _, span := range spans.GetSpans() {
 		f.corpus.AddValue("span", span)
 	}
-	watcher.Stop()
-	require.Greater(t, watcher.Looks(), 10)
-	f.processes(watcher)
+	require.Eventually(t, func() bool { return f.watcher.Looks() > 10 }, time.Minute, 10*time.Millisecond)
+	f.watcher.Stop()
+	f.processes()
 	return f
 }
 
@@ -305,10 +308,22 @@ func (f *flow) commands(s *host.Session) {
 	require.NoError(t, err)
 	f.workload("stdout slow", r)
 
-	r, err = s.Exec(f.ctx, host.ExecRequest{Shell: `echo "$URL"; echo "$MARKUP" >&2; sleep 60`, Timeout: 500 * time.Millisecond})
-	require.NoError(t, err)
-	require.True(t, r.TimedOut)
-	f.workload("timeout", r)
+	// On a busy machine it may not come to print anything in a short time.
+	for timeout := 500 * time.Millisecond; ; timeout *= 5 {
+		r, err = s.Exec(f.ctx, host.ExecRequest{Shell: `echo "$URL"; echo "$MARKUP" >&2; sleep 120`, Timeout: timeout})
+		require.NoError(t, err)
+		require.True(t, r.TimedOut)
+		f.workload("timeout", r)
+		if len(r.Stderr) > 0 {
+			break
+		}
+		require.Less(t, timeout, time.Minute, "nothing is printed before the timeout")
+	}
+	// Nor may a sampler look at what is there for a moment only.
+	for !slices.ContainsFunc(f.watcher.Seen(), isWorkload) {
+		_, err = s.Exec(f.ctx, host.ExecRequest{Args: []string{"sleep", "0.3"}})
+		require.NoError(t, err)
+	}
 
 	// Truncated output: what is cut must have been masked before.
 	r, err = s.Exec(f.ctx, host.ExecRequest{Shell: `i=0; while [ $i -lt 200 ]; do printf '%s\n' "$UTF8$PLAIN"; i=$((i+1)); done`, MaxOutput: 1000})
@@ -461,19 +476,12 @@ func (f *flow) moves(h *host.Host, s *host.Session, m manifest.Manifest) {
 	f.corpus.AddValue("reconcile", rep)
 }
 
-// processes adds what was seen in the process table. The environment of a
-// command may hold values; the one of anything else may not.
-func (f *flow) processes(w *leaktest.Watcher) {
-	commands := 0
-	w.AddTo(&f.corpus, func(p leaktest.Process) bool {
-		title, _, _ := strings.Cut(p.Args, "\x00")
-		for _, name := range workloadPrograms {
-			if filepath.Base(title) == name && strings.Contains(p.Environ, workloadMark) {
-				commands++
-				return true
-			}
-		}
-		return false
-	})
-	require.Positive(f.t, commands, "no command was seen in the process table, so it proves nothing")
+// processes adds what was seen in the process table, commands among it. The
+// environment of a command may hold values; the one of anything else may not.
+func (f *flow) processes() { f.watcher.AddTo(&f.corpus, isWorkload) }
+
+// isWorkload tells a command from everything else.
+func isWorkload(p leaktest.Process) bool {
+	title, _, _ := strings.Cut(p.Args, "\x00")
+	return slices.Contains(workloadPrograms, filepath.Base(title)) && strings.Contains(p.Environ, workloadMark)
 }
