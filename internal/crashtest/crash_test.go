@@ -31,7 +31,6 @@ import (
 	"github.com/sbxhost/sbxhost/grants"
 	"github.com/sbxhost/sbxhost/host"
 	"github.com/sbxhost/sbxhost/ledger"
-	"github.com/sbxhost/sbxhost/ledger/bolt"
 	"github.com/sbxhost/sbxhost/provider"
 )
 
@@ -283,7 +282,7 @@ func checkAfter(t *testing.T, name, dir string, j journal) {
 		return
 	}
 	noValue(t, dir)
-	led, err := bolt.Open(ledgerPath(dir), bolt.Options{})
+	led, err := openLedger(dir)
 	require.NoError(t, err, "the ledger is damaged")
 	defer func() { assert.NoError(t, led.Close()) }()
 	p, err := targets[name].open(dir, func(string) {})

@@ -10,6 +10,8 @@ import (
 
 	"github.com/sbxhost/sbxhost/builtin/local"
 	"github.com/sbxhost/sbxhost/host"
+	"github.com/sbxhost/sbxhost/ledger"
+	"github.com/sbxhost/sbxhost/ledger/bolt"
 	"github.com/sbxhost/sbxhost/provider"
 )
 
@@ -66,6 +68,12 @@ func shellWrite(file, text string) host.ExecRequest {
 
 func shellReveal(file string) host.ExecRequest {
 	return host.ExecRequest{Args: []string{"sh", "-c", `printf %s "$TOKEN" >"$1"`, "sh", file}, Timeout: time.Minute}
+}
+
+// openLedger opens a directory's ledger. Who died may have been making a child, which
+// holds the lock until it executes.
+func openLedger(dir string) (ledger.Ledger, error) {
+	return bolt.Open(ledgerPath(dir), bolt.Options{Wait: time.Minute})
 }
 
 // files are where a target and its ledger lie below a world's directory.

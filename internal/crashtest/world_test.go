@@ -15,7 +15,6 @@ import (
 
 	"github.com/sbxhost/sbxhost/grants"
 	"github.com/sbxhost/sbxhost/host"
-	"github.com/sbxhost/sbxhost/ledger/bolt"
 	"github.com/sbxhost/sbxhost/manifest"
 	"github.com/sbxhost/sbxhost/provider/providertest/fault"
 )
@@ -67,7 +66,7 @@ func newWorld(t target, dir string, s *steps) (*world, error) {
 		return nil, err
 	}
 	s.log = func(n int, name string) { w.note(entry{Op: "step", N: n, Text: name}) }
-	led, err := bolt.Open(ledgerPath(dir), bolt.Options{})
+	led, err := openLedger(dir)
 	if err != nil {
 		return nil, err
 	}
