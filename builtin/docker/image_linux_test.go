@@ -216,17 +216,25 @@ func fetchInEngine(t testing.TB, address string) string {
 func enginePID(t testing.TB) int {
 	t.Helper()
 	sock := strings.TrimPrefix(os.Getenv(engineVariable), "unix://")
-	files, err := filepath.Glob("/proc/[0-9]*/comm")
+	engine := func(pid string) bool {
+		comm, _ := os.ReadFile("/proc/" + pid + "/comm")
+		args, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+		return string(comm) == "dockerd\n" && (strings.Contains(string(args), sock) || !strings.Contains(string(args), "unix://"))
+	}
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	require.NoError(t, err)
 	for _, f := range files {
-		if comm, _ := os.ReadFile(f); string(comm) != "dockerd\n" {
+		pid := filepath.Base(filepath.Dir(f))
+		if !engine(pid) {
 			continue
 		}
-		args, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
-		if strings.Contains(string(args), sock) || !strings.Contains(string(args), "unix://") {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		stat, _ := os.ReadFile(f)
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		// A child that it is making looks like it, and may be in another network.
+		if fields := strings.Fields(rest); len(fields) > 1 && !engine(fields[1]) {
+			n, err := strconv.Atoi(pid)
 			require.NoError(t, err)
-			return pid
+			return n
 		}
 	}
 	t.Fatal("the engine's process was not found")
