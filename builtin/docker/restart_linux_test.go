@@ -80,8 +80,9 @@ func (e *privateEngine) remove() {
 		_ = e.cmd.Process.Signal(syscall.SIGTERM)
 		_ = e.cmd.Wait()
 	}
-	// An engine that was killed leaves its container runtime to the next one.
-	_ = exec.Command("sh", "-c", `for p in /proc/[0-9]*; do if tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -q -- "`+e.dir+`/exec"; then kill -9 ${p#/proc/}; fi; done`).Run()
+	// An engine that was killed leaves its container runtime to the next one. The shell
+	// has its name on its own command line.
+	_ = exec.Command("sh", "-c", `for p in /proc/[0-9]*; do if [ $p != /proc/$$ ] && tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -q -- "`+e.dir+`/exec"; then kill -9 ${p#/proc/}; fi; done`).Run()
 	// Who was killed may still be on its way out.
 	assert.Eventually(e.t, func() bool {
 		_ = exec.Command("sh", "-c", `grep " `+e.dir+`" /proc/self/mounts | cut -d' ' -f2 | sort -r | xargs -r -n1 umount -l`).Run()
