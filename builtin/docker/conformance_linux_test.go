@@ -36,7 +36,7 @@ func harness(t *testing.T, image, network string) providertest.Harness {
 		Request:   func(r *provider.CreateRequest) { r.Image, r.Network = image, network },
 		Commands:  providertest.ShellCommands("/bin/sh"),
 		RealShell: true,
-		Slack:     20 * time.Second, // the machine is busy
+		Slack:     40 * time.Second, // the machine is busy
 		HostArgv:  true,
 		Survivors: providertest.CountHostProcesses,
 		Records:   recordsOf(t),

@@ -98,7 +98,7 @@ func (w *world) host(p provider.Provider) *host.Host {
 // clean closes everything and checks that nothing of this owner's is left.
 func (w *world) clean() {
 	w.engine.heal()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	assert.NoError(w.t, w.Close(ctx))
 	list, err := w.p.List(ctx, provider.Query{Owner: w.id})
