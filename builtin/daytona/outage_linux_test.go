@@ -178,7 +178,7 @@ func TestEchoOfTheKeyIsNotRepeated(t *testing.T) {
 	}
 	require.ErrorContains(t, err, key, "control: the library repeats it")
 
-	p, err := daytona.New(daytona.Options{APIURL: url + "/api", APIKey: secret.FromString(key), CallTimeout: 5 * time.Second})
+	p, err := daytona.New(daytona.Options{APIURL: url + "/api", APIKey: secret.FromString(key), CallTimeout: time.Minute})
 	require.NoError(t, err)
 	_, err1 := p.Check(t.Context())
 	_, err2 := p.List(t.Context(), provider.Query{Owner: "owner-a"})
@@ -207,15 +207,16 @@ func TestTimeoutOfAProxyIsNotTheCommands(t *testing.T) {
 
 // far is longer than anything here may take, and shorter than what it would take
 // to wait for transfers that stand still.
-const far = 15 * time.Second
+const far = 25 * time.Second
 
 func TestDeadlineHoldsWhenOutputDoesNotCome(t *testing.T) {
 	t.Parallel()
 	srv := daytonatest.New(t, daytonatest.Options{})
 	sb := create(t, newProvider(t, srv))
 	inj := srv.Inject(daytonatest.Fault{Kind: daytonatest.Hang, On: []daytonatest.Op{daytonatest.OpFileDownload}})
-	began := time.Now()
-	exit, _ := run(t, sb, script("sleep 300", func(r *provider.ExecRequest) { r.Timeout = 500 * time.Millisecond }))
+	p, began := started(t, sb, script("sleep 300"), 500*time.Millisecond)
+	exit, err := p.Wait(t.Context())
+	require.NoError(t, err)
 	assert.Equal(t, provider.ExitTimedOut, exit.Kind)
 	assert.Less(t, time.Since(began), far)
 	assert.NotZero(t, inj.Hits())
@@ -233,9 +234,7 @@ func TestDeadlineHoldsWhileInputIsSent(t *testing.T) {
 	srv.Inject(daytonatest.Fault{Kind: daytonatest.Hang, On: []daytonatest.Op{daytonatest.OpFileBulkUp}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	began := time.Now()
-	p, err := sb.Exec(ctx, script("sleep 300", func(r *provider.ExecRequest) { r.Stdin, r.Timeout = provider.StdinLive, time.Second }))
-	require.NoError(t, err)
+	p, began := started(t, sb, script("sleep 300", func(r *provider.ExecRequest) { r.Stdin = provider.StdinLive }), time.Second)
 	wrote := make(chan error, 1)
 	go func() {
 		_, err := p.Stdin().Write(make([]byte, 64<<10))
