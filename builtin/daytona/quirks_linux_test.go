@@ -611,11 +611,11 @@ func TestBug13QuietWorkIsNotStopped(t *testing.T) {
 	t.Parallel()
 	srv := daytonatest.New(t, daytonatest.Options{KeepBodies: true})
 	p := newProvider(t, srv, func(o *daytona.Options) { o.AutoStop, o.Heartbeat = 10*time.Minute, 30*time.Millisecond })
-	sb := create(t, p, func(r *provider.CreateRequest) { r.TTL = 90 * time.Minute })
+	sb := create(t, p, func(r *provider.CreateRequest) { r.TTL = 30 * 24 * time.Hour }) // longer than the clock is moved on below
 	for _, r := range srv.Requests() {
 		if r.Op == daytonatest.OpCreate {
 			assert.Contains(t, string(r.Body), `"autoStopInterval":10`)
-			assert.Contains(t, string(r.Body), `"ttlMinutes":90`, "a guard against what nobody destroys")
+			assert.Contains(t, string(r.Body), `"ttlMinutes":43200`, "a guard against what nobody destroys")
 		}
 	}
 	proc, err := sb.Exec(t.Context(), script("sleep 2; exit 5"))
