@@ -295,24 +295,24 @@ var faultCases = map[dt.Kind]faultCase{
 	},
 	dt.StaleList: func(t *testing.T, c *client, id string) {
 		require.Eventually(t, func() bool { return len(listed(c, "")) == 1 }, 30*time.Second, 5*time.Millisecond)
-		c.s.Advance(time.Minute)
-		c.s.Inject(dt.Fault{Kind: dt.StaleList, Delay: 30 * time.Second})
+		c.s.Advance(5 * time.Minute)
+		c.s.Inject(dt.Fault{Kind: dt.StaleList, Delay: 4 * time.Minute})
 		other := c.create()
 		assert.Equal(t, []string{id}, listed(c, ""), "the new one is not yet there")
 		c.api("DELETE", "sandbox/"+id, nil)
 		c.state(id, "")
-		c.s.Advance(20 * time.Second)
+		c.s.Advance(3 * time.Minute)
 		assert.Contains(t, listed(c, ""), id, "the deleted one still is")
-		c.s.Advance(20 * time.Second)
+		c.s.Advance(3 * time.Minute)
 		assert.Equal(t, []string{other}, listed(c, ""))
 	},
 	dt.FlappingList: func(t *testing.T, c *client, id string) {
 		require.Eventually(t, func() bool { return len(listed(c, "")) == 1 }, 30*time.Second, 5*time.Millisecond)
-		c.s.Advance(time.Minute)
+		c.s.Advance(5 * time.Minute)
 		c.api("DELETE", "sandbox/"+id, nil)
 		c.state(id, "")
 		require.Eventually(t, func() bool { return len(listed(c, "")) == 0 }, 30*time.Second, 5*time.Millisecond)
-		c.s.Inject(dt.Fault{Kind: dt.FlappingList, Delay: 30 * time.Second})
+		c.s.Inject(dt.Fault{Kind: dt.FlappingList, Delay: 4 * time.Minute})
 		var n []int
 		for range 4 {
 			n = append(n, len(listed(c, "")))
