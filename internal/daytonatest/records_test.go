@@ -148,7 +148,7 @@ func TestPTYShowsTheEnd(t *testing.T) {
 	require.Equal(t, 201, c.box(id, "POST", "process/pty", object{"id": "p"}).status)
 	ws, _ := c.dial(id, "process/pty/p/connect")
 	require.NotNil(t, ws)
-	c.say(ws, "seq 20000; echo the e''nd; exit\n")
+	c.say(ws, "printf %0100000d 0; echo the e''nd; exit\n")
 	_, binary, _ := c.frames(ws)
 	assert.Contains(t, binary, "the end")
 }
