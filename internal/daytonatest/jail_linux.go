@@ -232,8 +232,8 @@ func (j *jail) kill() error {
 	select {
 	case <-j.done:
 		return nil
-	case <-time.After(10 * time.Second):
-		return errors.New("its processes are still there after 10 s")
+	case <-time.After(time.Minute):
+		return errors.New("its processes are still there after a minute")
 	}
 }
 

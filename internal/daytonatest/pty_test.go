@@ -26,17 +26,23 @@ func (c *client) say(ws *websocket.Conn, text string) {
 // until reads binary frames until the text was there.
 func (c *client) until(ws *websocket.Conn, want string) string {
 	c.t.Helper()
+	return c.untilAfter(ws, "", want)
+}
+
+// untilAfter is until when something was read already.
+func (c *client) untilAfter(ws *websocket.Conn, before, want string) string {
+	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
-	var all strings.Builder
-	for !strings.Contains(all.String(), want) {
+	all := before
+	for !strings.Contains(all, want) {
 		kind, data, err := ws.Read(ctx)
-		require.NoError(c.t, err, "before %q came: %q", want, all.String())
+		require.NoError(c.t, err, "before %q came: %q", want, all)
 		if kind == websocket.MessageBinary {
-			all.Write(data)
+			all += string(data)
 		}
 	}
-	return all.String()
+	return all
 }
 
 func TestPTY(t *testing.T) {
@@ -77,10 +83,10 @@ func TestPTY(t *testing.T) {
 	c.say(ws, `sh -c 'trap "echo cau""ght; exit" INT; echo read""y; while :; do sleep 0.05; done'`+"\n")
 	c.until(ws, "ready")
 	c.say(ws, "\x03")
-	// The prompt, perhaps in the same frame: what is typed before would be flushed.
-	if _, after, _ := strings.Cut(c.until(ws, "caught"), "caught"); !strings.Contains(after, "# ") {
-		c.until(ws, "# ")
-	}
+	// The prompt, perhaps in the same frame, or in two: what is typed before would be
+	// flushed.
+	_, after, _ := strings.Cut(c.until(ws, "caught"), "caught")
+	c.untilAfter(ws, after, "# ")
 	c.say(ws, "echo after''wards\n")
 	c.until(ws, "afterwards")
 	c.say(ws, "exit 3\n")
