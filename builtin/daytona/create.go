@@ -182,8 +182,9 @@ func (p *Provider) raced(ctx context.Context, req provider.CreateRequest, cause 
 func (p *Provider) lookUp(ctx context.Context, name string) (sandboxInfo, error) {
 	began, pause := time.Now(), 50*time.Millisecond
 	for {
+		late := time.Since(began) > visibleAfter
 		sb, err := p.s.GetSandbox(ctx, name)
-		if err == nil || !isGone(err) || time.Since(began) > visibleAfter || !sleep(ctx, pause) {
+		if err == nil || !isGone(err) || late || !sleep(ctx, pause) {
 			return sb, err
 		}
 		pause = min(pause*3/2, time.Second)
@@ -264,13 +265,14 @@ func (p *Provider) await(ctx context.Context, req provider.CreateRequest, id str
 	defer stage.stop()
 	began, pause, seen := time.Now(), 20*time.Millisecond, false
 	for {
+		young := time.Since(began) < visibleAfter
 		sb, err := p.s.GetSandbox(ctx, id)
 		if err == nil && !seen {
 			seen = true
 			p.seen(id)
 		}
 		switch {
-		case isGone(err) && !seen && time.Since(began) < visibleAfter:
+		case isGone(err) && !seen && young:
 		case isGone(err):
 			return sb, problem(provider.Lost, "create", id, "the sandbox vanished while it was being made").applied(provider.AppliedYes)
 		case err != nil:

@@ -57,12 +57,13 @@ func (p *Provider) destroy(parent context.Context, id string) error {
 	applied := provider.AppliedNo
 	var last error
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		young := p.unborn(id)
 		err := p.s.DeleteSandbox(ctx, id)
 		switch s := statusOf(err); {
 		case err == nil:
 			p.seen(id)
 			return p.confirm(parent, ctx, id)
-		case isGone(err) && p.unborn(id): // look again
+		case isGone(err) && young: // look again
 		case isGone(err):
 			return p.confirm(parent, ctx, id) // a name in the list may still be on its way
 		case s == http.StatusConflict, s == http.StatusTooManyRequests, s >= 500, s == 0, s < 400:

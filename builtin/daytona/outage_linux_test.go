@@ -388,3 +388,37 @@ func TestNewSandboxIsNotGone(t *testing.T) {
 		assert.Empty(t, alive(srv, req.SessionID))
 	}
 }
+
+// slowNews delivers the first 404 that a GET gets after a create only when the
+// sandbox is not new any more.
+type slowNews struct{ made, told atomic.Bool }
+
+func (s *slowNews) RoundTrip(r *http.Request) (*http.Response, error) {
+	p, err := http.DefaultTransport.RoundTrip(r)
+	switch {
+	case err != nil:
+	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/sandbox"):
+		s.made.Store(true)
+	case r.Method == http.MethodGet && p.StatusCode == http.StatusNotFound && s.made.Load() && !s.told.Swap(true):
+		time.Sleep(5500 * time.Millisecond)
+	}
+	return p, err
+}
+
+// What counts is how new a sandbox was when it was asked for, not when the answer
+// came.
+func TestNewSandboxIsNotGoneWhenTheAnswerIsLate(t *testing.T) {
+	t.Parallel()
+	srv := daytonatest.New(t, daytonatest.Options{})
+	news := &slowNews{}
+	p := newProvider(t, srv, func(o *daytona.Options) { o.Transport = news })
+	srv.Inject(daytonatest.Fault{Kind: daytonatest.InvisibleCreate, Delay: 4 * time.Second})
+	req := request(func(r *provider.CreateRequest) {
+		r.Checkpoint = func(provider.Ref) error { return errors.New("not recorded") }
+	})
+	_, err := p.Create(t.Context(), req)
+	require.Error(t, err)
+	assert.True(t, news.told.Load())
+	assert.Equal(t, provider.AppliedNo, provider.AppliedOf(err))
+	assert.Empty(t, alive(srv, req.SessionID))
+}

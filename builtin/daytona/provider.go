@@ -210,11 +210,12 @@ func (p *Provider) unborn(id string) bool {
 // before it was seen.
 func (p *Provider) look(ctx context.Context, id string) (sandboxInfo, error) {
 	for pause := 20 * time.Millisecond; ; pause = min(pause*3/2, 500*time.Millisecond) {
+		young := p.unborn(id) // when it is asked for: the answer may be long on its way
 		sb, err := p.s.GetSandbox(ctx, id)
 		if err == nil {
 			p.seen(id)
 		}
-		if !isGone(err) || !p.unborn(id) || !sleep(ctx, pause) {
+		if !isGone(err) || !young || !sleep(ctx, pause) {
 			return sb, err
 		}
 	}
