@@ -110,7 +110,7 @@ func TestSpecifications(t *testing.T) {
 	for _, release := range []daytonatest.Release{daytonatest.ReleaseMeasured, daytonatest.ReleaseCurrent} {
 		t.Run(string(release), func(t *testing.T) {
 			t.Parallel()
-			srv := daytonatest.New(t, daytonatest.Options{Release: release, Timing: daytonatest.Timing{Build: 300 * time.Millisecond}})
+			srv := daytonatest.New(t, daytonatest.Options{Release: release, Timing: daytonatest.Timing{Build: time.Minute}})
 			v := daytonatest.Validate(t)
 			h := harness(t, srv)
 			h.New = func(providertest.TB) provider.Provider {
@@ -121,6 +121,14 @@ func TestSpecifications(t *testing.T) {
 			p := newProvider(t, srv, func(o *daytona.Options) {
 				o.Transport, o.Target, o.Heartbeat = v.Transport(http.DefaultTransport), "eu", 20*time.Millisecond
 			})
+			go func() { // the build goes on when its log is asked for
+				for count(v, "getBuildLogsUrl") == 0 && t.Context().Err() == nil {
+					time.Sleep(5 * time.Millisecond)
+				}
+				if t.Context().Err() == nil {
+					srv.Advance(3 * time.Minute)
+				}
+			}()
 			sb := create(t, p, func(r *provider.CreateRequest) {
 				r.Image, r.Network, r.TTL, r.Ports = "debian:12", "none", time.Hour, []int{8080}
 				r.Resources = provider.Resources{CPUs: 1.5, MemoryMiB: 700, DiskMiB: 4096}
