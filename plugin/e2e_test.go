@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/sbxhost/sbxhost/abi"
 	"github.com/sbxhost/sbxhost/plugin"
+	"github.com/sbxhost/sbxhost/plugin/internal/hook"
 	"github.com/sbxhost/sbxhost/plugin/plugintest/fakevendor"
 	"github.com/sbxhost/sbxhost/plugins/examples/e2b/fake"
 	"github.com/sbxhost/sbxhost/provider"
@@ -55,8 +57,12 @@ type e2bFixture struct {
 	logs   bytes.Buffer
 }
 
-func newE2B(t *testing.T) *e2bFixture {
+func newE2B(t *testing.T, hooks ...*hook.Hooks) *e2bFixture {
 	t.Helper()
+	ctx := t.Context()
+	for _, h := range hooks {
+		ctx = hook.With(ctx, h)
+	}
 	module, err := e2bModule()
 	require.NoError(t, err, "%s", module)
 	f := &e2bFixture{vendor: fakevendor.New(t.TempDir())}
@@ -84,7 +90,7 @@ func newE2B(t *testing.T) *e2bFixture {
 	for k, u := range hello.Origins {
 		cfg.Origins[k] = plugin.Origin{URL: u, AllowPrivate: true}
 	}
-	f.p, err = plugin.Load(t.Context(), rt, cfg)
+	f.p, err = plugin.Load(ctx, rt, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.p.Close()) })
 	return f
@@ -175,4 +181,37 @@ func TestSealedPluginEndToEnd(t *testing.T) {
 	assert.NotContains(t, string(f.seen), "e2b_fake_key")
 	assert.NotContains(t, string(f.seen), "envd_token_for")
 	assert.NotContains(t, f.logs.String(), "c4nary")
+}
+
+// A plugin that is slow to say how a command is called, as any is where the machine
+// is busy, loses neither its input nor a signal to it.
+func TestNameComesLate(t *testing.T) {
+	t.Parallel()
+	f := newE2B(t, &hook.Hooks{Import: func(op abi.Op, name string) (int64, bool) {
+		if op == abi.OpExec && name == "checkpoint" {
+			time.Sleep(2 * time.Second)
+		}
+		return 0, false
+	}})
+	t.Cleanup(f.vendor.CloseAll)                                    // commands end before the plugin is closed
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // the first call compiles
+	defer cancel()
+	sb, err := f.p.Create(ctx, createRequest(sessionA, map[string]secret.Value{"TOKEN": secret.FromString("a-token-value")}))
+	require.NoError(t, err)
+	var stdout bytes.Buffer
+	pr, err := sb.Exec(ctx, provider.ExecRequest{ID: "e1", Args: []string{"cat"}, Env: map[string]string{}, Stdout: &stdout, Stderr: io.Discard, Stdin: provider.StdinLive})
+	require.NoError(t, err)
+	_, err = io.WriteString(pr.Stdin(), "hello\n")
+	require.NoError(t, err)
+	require.NoError(t, pr.Stdin().Close())
+	_, err = pr.Wait(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, "hello\n", stdout.String())
+
+	pr, err = sb.Exec(ctx, provider.ExecRequest{ID: "e2", Args: []string{"sleep", "60"}, Env: map[string]string{}, Stdout: io.Discard, Stderr: io.Discard, Stdin: provider.StdinNone})
+	require.NoError(t, err)
+	require.NoError(t, pr.Kill(ctx, 0))
+	exit, err := pr.Wait(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, provider.ExitKilled, exit.Kind)
 }

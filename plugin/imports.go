@@ -28,6 +28,14 @@ type call struct {
 	emit       func(stream int32, data []byte) error
 	logged     int
 	scan       func(text string) (string, bool)
+	goesOn     func() // told when the plugin is about to wait, with all it was given before looked at
+	framed     bool   // it was given a frame
+}
+
+func (c *call) waits() {
+	if c.goesOn != nil {
+		c.goesOn()
+	}
 }
 
 // importFunc is an import after its arguments were taken off the stack. A
@@ -233,6 +241,7 @@ func httpOpen(ec *engine.Call, c *call, a []uint64) (int64, error) {
 	if c.p.hooks.Meta != nil {
 		meta = c.p.hooks.Meta(c.op, meta)
 	}
+	c.waits()
 	h, err := c.net.Open(ec.Context(), meta, body)
 	if err != nil {
 		c.p.log.Debug("plugin request failed", "op", c.op.String(), "error", err.Error())
@@ -297,10 +306,14 @@ func httpNext(ec *engine.Call, c *call, a []uint64) (int64, error) {
 	if err := room(ec, a[1], a[2]); err != nil {
 		return 0, err
 	}
+	if c.framed {
+		c.waits()
+	}
 	f, err := c.net.Next(int64(a[0]), int(api.DecodeU32(a[2]))) //nolint:gosec // an i64 handle
 	if err != nil {
 		return errnoOf(err)
 	}
+	c.framed = true
 	// A stream that delivers pays for the calls it takes to follow it.
 	ec.Earn(frameFuel + int64(len(f))*8)
 	return int64(len(f)), give(ec, c, "frame", a[1], f)
@@ -325,6 +338,7 @@ func emit(ec *engine.Call, c *call, a []uint64) (int64, error) {
 		return errno, err
 	}
 	ec.Earn(frameFuel + int64(len(b))*8)
+	c.waits()
 	return errnoOf(c.emit(api.DecodeI32(a[0]), b))
 }
 
@@ -376,6 +390,7 @@ func sleepMs(ec *engine.Call, c *call, a []uint64) (int64, error) {
 	if ms < 0 {
 		return int64(abi.ErrnoInvalid), nil
 	}
+	c.waits()
 	return 0, ec.Sleep(c.p.hooks.Wait(time.Duration(ms) * time.Millisecond))
 }
 

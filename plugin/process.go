@@ -41,6 +41,8 @@ type process struct {
 	once    sync.Once
 	named   chan struct{} // closed when the plugin has given the exec a reference
 	naming  sync.Once
+	onward  chan struct{} // closed when the plugin, told that the command runs, went on to wait for something
+	going   sync.Once
 	done    chan struct{} // closed when exit and err are set
 	exit    provider.Exit
 	err     error
@@ -110,7 +112,7 @@ func (h *sandboxHandle) Exec(ctx context.Context, q provider.ExecRequest) (provi
 	h.st.net.Arm(q.Protected)
 	h.st.net.Arm(q.Secrets)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	pr := &process{h: h, req: q, exec: e, cancel: cancel, started: make(chan struct{}), named: make(chan struct{}), done: make(chan struct{})}
+	pr := &process{h: h, req: q, exec: e, cancel: cancel, started: make(chan struct{}), named: make(chan struct{}), onward: make(chan struct{}), done: make(chan struct{})}
 	if q.Stdin == provider.StdinLive {
 		pr.stdin = &stdinWriter{pr: pr, ctx: run}
 	}
@@ -194,7 +196,7 @@ func (pr *process) run(ctx context.Context) {
 	defer net.Close()
 	ref, sandbox := st.snapshot()
 	req := abi.ExecRequest{Session: st.session, Config: p.settings(), Ref: ref, Sandbox: sandbox, Exec: pr.document()}
-	c := &call{net: net, scan: st.net.Find}
+	c := &call{net: net, scan: st.net.Find, goesOn: pr.goesOn}
 	c.checkpoint = func(kind int32, ref []byte) error {
 		if kind == 0 {
 			return st.keep(net, ref)
@@ -245,17 +247,40 @@ func (pr *process) driven(req *abi.ExecRequest, net *egress.Call, c *call) {
 }
 
 // nameWait is how long an operation on a command that has just started waits for
-// the plugin to say how it is called. A plugin need not name its commands.
-const nameWait = time.Second
+// the plugin to say how it is called, from when the plugin went on without saying:
+// a plugin need not name its commands. How long it takes to get there says nothing,
+// where the machine is busy; slowName bounds it.
+const (
+	nameWait = time.Second
+	slowName = 30 * time.Second
+)
 
 func (pr *process) awaitName(ctx context.Context) {
-	t := time.NewTimer(nameWait)
-	defer t.Stop()
+	for _, w := range []struct {
+		until <-chan struct{}
+		most  time.Duration
+	}{{pr.onward, slowName}, {nil, nameWait}} {
+		t := time.NewTimer(w.most)
+		select {
+		case <-w.until:
+			t.Stop()
+			continue
+		case <-pr.named:
+		case <-pr.done:
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+		return
+	}
+}
+
+// goesOn is told of each import with which the plugin waits for something.
+func (pr *process) goesOn() {
 	select {
-	case <-pr.named:
-	case <-pr.done:
-	case <-ctx.Done():
-	case <-t.C:
+	case <-pr.started:
+		pr.going.Do(func() { close(pr.onward) })
+	default:
 	}
 }
 
