@@ -13,10 +13,14 @@ import (
 // cancelSlack is how long a cancelled operation may take to end.
 const cancelSlack = time.Second
 
+// cancelTries is how often, in one check, an operation that ended too late is tried
+// again: a busy machine is late now and then, a host that is late always.
+const cancelTries = 5
+
 // cancels lets the caller give up at the three places where a plugin can be.
 func (k *kit) cancels(ctx context.Context) {
 	const rule = "when the caller gives up, the operation ends within a second as Canceled, and the next one works"
-	run := func(t *t, a action, trigger func(cancel func()) func(string), after func(cancel func())) (fired bool) {
+	once := func(t *t, a action, trigger func(cancel func()) func(string)) (fired bool, late time.Duration) {
 		s := &spy{fail: -1}
 		p := k.openUnhurried(t, s.hooks())
 		w := k.build(t, k.open(t, nil), a)
@@ -40,9 +44,6 @@ func (k *kit) cancels(ctx context.Context) {
 			cancel()
 		}
 		s.arm(a.op, -1, 0, trigger(stop))
-		if after != nil {
-			after(stop)
-		}
 		_, err := a.run(ctx, k, w)
 		ended := time.Now()
 		s.disarm()
@@ -50,10 +51,7 @@ func (k *kit) cancels(ctx context.Context) {
 		mu.Lock()
 		defer mu.Unlock()
 		if at.IsZero() {
-			return false
-		}
-		if late := ended.Sub(at); late > cancelSlack {
-			t.errorf("%s ended %s after it was cancelled", a.op, late.Round(time.Millisecond))
+			return false, 0
 		}
 		if err != nil && err != errLost && provider.CodeOf(err) != provider.Canceled {
 			t.errorf("%s ended with %s, it must be Canceled", a.op, describeError(err))
@@ -62,14 +60,27 @@ func (k *kit) cancels(ctx context.Context) {
 			t.notef("%s had ended", a.op)
 		}
 		k.healthy(t, p)
-		return true
+		return true, ended.Sub(at)
 	}
-	k.check(ctx, "cancel/http", rule, time.Minute, func(t *t) {
+	run := func(t *t, again *int, a action, trigger func(cancel func()) func(string)) (fired bool) {
+		for {
+			fired, late := once(t, a, trigger)
+			if late <= cancelSlack {
+				return fired
+			}
+			if *again--; *again < 0 {
+				t.errorf("%s ended %s after it was cancelled", a.op, late.Round(time.Millisecond))
+				return fired
+			}
+		}
+	}
+	k.check(ctx, "cancel/http", rule, 3*time.Minute, func(t *t) {
 		if k.fake == nil {
 			t.leave(NotDeclared, "the plugin has no origins")
 		}
+		again := cancelTries
 		for _, a := range k.actions() {
-			run(t, a, func(stop func()) func(string) {
+			run(t, &again, a, func(stop func()) func(string) {
 				var once sync.Once
 				return func(name string) {
 					if name == "http_open" {
@@ -81,11 +92,11 @@ func (k *kit) cancels(ctx context.Context) {
 						})
 					}
 				}
-			}, nil)
+			})
 		}
 	})
-	k.check(ctx, "cancel/sleep", rule, time.Minute, func(t *t) {
-		slept := false
+	k.check(ctx, "cancel/sleep", rule, 3*time.Minute, func(t *t) {
+		slept, again := false, cancelTries
 		for _, a := range k.actions() {
 			if a.op == abi.OpExec && k.opts.Words == nil {
 				a.run = func(ctx context.Context, _ *kit, w *world) (string, error) {
@@ -93,27 +104,28 @@ func (k *kit) cancels(ctx context.Context) {
 					return "", err
 				}
 			}
-			slept = run(t, a, func(stop func()) func(string) {
+			slept = run(t, &again, a, func(stop func()) func(string) {
 				return func(name string) {
 					if name == "sleep_ms" {
 						time.AfterFunc(20*time.Millisecond, stop)
 					}
 				}
-			}, nil) || slept
+			}) || slept
 		}
 		if !slept {
 			t.leave(NotDeclared, "the plugin sleeps in none of these operations")
 		}
 	})
-	k.check(ctx, "cancel/loop", "cancelled while it computes, the plugin is stopped within a second", time.Minute, func(t *t) {
+	k.check(ctx, "cancel/loop", "cancelled while it computes, the plugin is stopped within a second", 3*time.Minute, func(t *t) {
+		again := cancelTries
 		for _, a := range k.actions() {
-			if !run(t, a, func(stop func()) func(string) {
+			if !run(t, &again, a, func(stop func()) func(string) {
 				return func(name string) {
 					if name == "in_read" || name == "in_len" {
 						stop()
 					}
 				}
-			}, nil) {
+			}) {
 				t.notef("%s reads no request", a.op)
 			}
 		}

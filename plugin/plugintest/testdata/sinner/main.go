@@ -190,7 +190,7 @@ func (sinner) Exec(c *guest.Call, req *abi.ExecRequest) (abi.ExecReply, error) {
 	confess(c, req.Config)
 	q := guest.Request{Route: "exec"}
 	if sin == "sleep" {
-		if err := c.Sleep(200); err != nil {
+		if err := c.Sleep(2000); err != nil {
 			return abi.ExecReply{}, err
 		}
 	}
