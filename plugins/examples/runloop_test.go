@@ -1,14 +1,20 @@
 package examples_test
 
 import (
+	"bytes"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/sbxhost/sbxhost/plugin/plugintest/fakevendor"
 	"github.com/sbxhost/sbxhost/plugins/examples/runloop/fake"
 	"github.com/sbxhost/sbxhost/provider"
 	"github.com/sbxhost/sbxhost/secret"
@@ -27,21 +33,39 @@ func TestRunloopValuesPassThePlugin(t *testing.T) {
 	assert.Equal(t, map[string]string{"PLAIN": "literal", "TOKEN": canary}, all[0].Env)
 	assert.GreaterOrEqual(t, all[0].Polls, 2, "a devbox that starts is polled")
 
+	waits := func() (n int) {
+		for _, r := range f.vendor.Requests() {
+			if r.Method == http.MethodPost && strings.Contains(r.URL, "/wait_for_status") {
+				n++
+			}
+		}
+		return n
+	}
+	// The command goes on once it has been polled, and no sooner.
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	over := make(chan struct{})
+	defer close(over)
+	wg.Go(func() {
+		for waits() == 0 {
+			select {
+			case <-over:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		assert.NoError(t, os.WriteFile(filepath.Join(all[0].Path(fakevendor.Root), "polled"), nil, 0o600))
+	})
 	// Output that grows over several polls arrives once, in order.
 	exit, out, errs := run(t, sb, provider.ExecRequest{
-		Shell: `printf %s "$TOKEN"; sleep 1.2; echo " $EXTRA"; printf %s "$TOKEN" >&2; exit 3`, Env: map[string]string{"EXTRA": `it's "quoted"`},
+		Shell: `printf %s "$TOKEN"; until [ -e polled ]; do sleep 0.1; done; echo " $EXTRA"; printf %s "$TOKEN" >&2; exit 3`, Env: map[string]string{"EXTRA": `it's "quoted"`},
+		Timeout: 5 * time.Minute,
 	})
 	assert.Equal(t, provider.ExitExited, exit.Kind)
 	assert.Equal(t, 3, exit.Code)
 	assert.Equal(t, canary+" it's \"quoted\"\n", out)
 	assert.Equal(t, canary, errs)
-	waits := 0
-	for _, r := range f.vendor.Requests() {
-		if r.Method == http.MethodPost && strings.Contains(r.URL, "/wait_for_status") {
-			waits++
-		}
-	}
-	assert.Positive(t, waits, "the command must have been polled")
+	assert.Positive(t, waits(), "the command must have been polled")
 	f.sawNothing(t)
 }
 
@@ -57,7 +81,23 @@ func TestRunloopKillAndTimeout(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, provider.ExitKilled, exit.Kind)
 
-	exit, out, _ := run(t, sb, provider.ExecRequest{ID: "b", Shell: "echo before; sleep 60", Timeout: 5 * time.Second, Grace: 100 * time.Millisecond})
+	// On a busy machine a short time may be over before the command has begun.
+	var out string
+	for i, timeout := range []time.Duration{2 * time.Second, time.Minute} {
+		var kept bytes.Buffer
+		p, err := sb.Exec(t.Context(), provider.ExecRequest{
+			ID: "b" + strconv.Itoa(i), Shell: "echo before; sleep 600", Env: map[string]string{}, Stdin: provider.StdinNone, Stdout: &kept, Stderr: discard,
+			Timeout: timeout, Grace: 100 * time.Millisecond,
+		})
+		if err != nil {
+			continue
+		}
+		exit, err = p.Wait(t.Context())
+		require.NoError(t, err)
+		if out = kept.String(); out != "" {
+			break
+		}
+	}
 	assert.Equal(t, provider.ExitTimedOut, exit.Kind)
 	assert.Equal(t, "before\n", out)
 }
