@@ -2,6 +2,7 @@ package examples_test
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,19 @@ func TestFlyMachinesValuesPassThePlugin(t *testing.T) {
 	assert.Equal(t, "input "+canary, out)
 	assert.Equal(t, canary, errs)
 
-	exit, _, _ = run(t, sb, provider.ExecRequest{ID: "b", Shell: "sleep 60", Timeout: time.Second})
+	// On a busy machine a short time may be over before the command was sent.
+	var slow provider.Process
+	for i, timeout := range []time.Duration{time.Second, time.Minute} {
+		slow, err = sb.Exec(t.Context(), provider.ExecRequest{
+			ID: "b" + strconv.Itoa(i), Shell: "sleep 600", Env: map[string]string{}, Stdin: provider.StdinNone, Stdout: discard, Stderr: discard, Timeout: timeout,
+		})
+		if err == nil {
+			break
+		}
+	}
+	require.NoError(t, err)
+	exit, err = slow.Wait(t.Context())
+	require.NoError(t, err)
 	assert.Equal(t, provider.ExitTimedOut, exit.Kind)
 
 	list, err := p.List(t.Context(), provider.Query{Owner: "o1", Session: sessionA})
