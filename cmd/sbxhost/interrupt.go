@@ -6,10 +6,15 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // errInterrupted is the cause of a context that a signal cancelled.
 var errInterrupted = errors.New("interrupted")
+
+// sayTime bounds how long the last words wait for their reader, who may be what the
+// process hangs on.
+const sayTime = time.Second
 
 // interruptible returns a context that the first Ctrl-C, TERM or HUP cancels. The
 // second one ends the process at once.
@@ -35,7 +40,9 @@ func (a *app) interruptible(ctx context.Context) (context.Context, context.Cance
 		select {
 		case <-signals:
 			a.restoreTerminal()
-			a.note("interrupted again: not waiting for the clean-up")
+			if writable(a.stderr, sayTime) {
+				a.note("interrupted again: not waiting for the clean-up")
+			}
 			os.Exit(exitInterrupted)
 		case <-done:
 		}

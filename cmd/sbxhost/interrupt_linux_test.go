@@ -236,6 +236,20 @@ func TestSecondInterruptDoesNotWait(t *testing.T) {
 	assert.Eventually(t, func() bool { return len(processes(t, leaves)) == 0 }, deadline, 10*time.Millisecond)
 }
 
+// Nor does it wait for a reader of what it says.
+func TestSecondInterruptUnheard(t *testing.T) {
+	t.Parallel()
+	mark := newMark()
+	cmd := command(t, "run", "--", "sh", "-c", strings.ReplaceAll(stuck, "MARK", mark))
+	_, err := cmd.StdoutPipe() // read by nobody
+	require.NoError(t, err)
+	cmd.Stderr = cmd.Stdout
+	require.NoError(t, cmd.Start())
+	begun(t, mark, &screen{})
+	assert.Equal(t, exitInterrupted, interrupt(t, cmd, syscall.SIGINT))
+	assert.Eventually(t, func() bool { return len(processes(t, mark)) == 0 }, deadline, 10*time.Millisecond)
+}
+
 // A reconcile that waits for an engine is ended by Ctrl-C; what it did not finish
 // it says, and keeps.
 func TestInterruptedReconcile(t *testing.T) {
