@@ -25,7 +25,7 @@ func harness(t *testing.T, opts local.Options) providertest.Harness {
 		},
 		Commands:  providertest.ShellCommands("/bin/sh"),
 		RealShell: true,
-		Slack:     20 * time.Second, // the machine is busy
+		Slack:     40 * time.Second, // the machine is busy
 		HostArgv:  true,
 		Survivors: providertest.CountHostProcesses,
 	}
