@@ -382,7 +382,7 @@ func stdinChecks() []check {
 				_, _ = io.WriteString(r.proc.Stdin(), text)
 				_ = r.proc.Stdin().Close()
 			}()
-			o := r.wait(t.h.CallTimeout)
+			o := r.wait(30*time.Second + t.soon())
 			t.wantExit(o, "the command", 0)
 			t.wantText("the copied input", o.stdout, text)
 		}},
