@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,10 +95,9 @@ func (l *runLedger) place(place string) error {
 		return nil
 	}
 	path := strings.TrimSuffix(l.path, ledgerExt) + placeMark + place + ledgerExt
-	if err := os.Rename(l.path, path); err != nil {
+	if err := l.rename(path); err != nil {
 		return fmt.Errorf("note the place of this run: %w", err)
 	}
-	l.path = path
 	return nil
 }
 
@@ -105,11 +105,27 @@ func (l *runLedger) place(place string) error {
 // purpose.
 func (l *runLedger) keep() error {
 	kept := strings.TrimSuffix(l.path, ledgerExt) + keptExt
-	if err := os.Rename(l.path, kept); err != nil {
+	if err := l.rename(kept); err != nil {
 		return fmt.Errorf("keep the ledger of this run: %w", err)
 	}
-	l.path, l.kept = kept, true
+	l.kept = true
 	return nil
+}
+
+// rename waits for the disk too: what the name says must outlast a loss of power.
+func (l *runLedger) rename(path string) error {
+	if err := os.Rename(l.path, path); err != nil {
+		return err
+	}
+	l.path = path
+	if runtime.GOOS == "windows" { // where no directory can be waited for
+		return nil
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // close lets go of the ledger, and removes it when nothing is left to remember.
