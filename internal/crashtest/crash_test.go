@@ -160,6 +160,9 @@ func TestEveryStep(t *testing.T) {
 					default:
 						t.Fatalf("it ended by itself: %v: %s", err, out)
 					}
+					if tg.quiet != nil {
+						tg.quiet(t, dir)
+					}
 					checkAfter(t, name, dir, j)
 				})
 			}
