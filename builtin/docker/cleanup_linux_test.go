@@ -734,13 +734,13 @@ func TestNameTakenAndNotShown(t *testing.T) {
 	e := newFaulty(cli)
 	p, err := docker.NewWithEngine(t.Context(), e, options(t))
 	require.NoError(t, err)
+	req := request()
 	e.failBefore("ContainerCreate", func(name string) error {
-		if strings.HasPrefix(name, provider.NamePrefix) {
+		if name == req.Name { // and not the supervisor's, where that is not there yet
 			return fmt.Errorf("the name is in use: %w", cerrdefs.ErrConflict)
 		}
 		return nil
 	})
-	req := request()
 	_, err = p.Create(t.Context(), req)
 	wantProblem(t, err, provider.Conflict, "another process makes this sandbox")
 	assert.Zero(t, e.asked("VolumeRemove", "ContainerRemove"))

@@ -275,7 +275,7 @@ func TestCreateTransport(t *testing.T) {
 	o := observe(t)
 	require.NoError(t, sb.Files().Write(t.Context(), "f", strings.NewReader("x"), provider.WriteOptions{}))
 	const mark = "sbxhost-create-workload"
-	run(t, sb, shell(`: `+mark+`; sleep 0.5; :`))
+	o.untilSupervisor(func() { run(t, sb, shell(`: `+mark+`; sleep 0.5; :`)) })
 	var first leaktest.Corpus
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(initPID(t, sb.Ref().ID)) + "/environ")
 	require.NoError(t, err)
@@ -283,8 +283,10 @@ func TestCreateTransport(t *testing.T) {
 	o.end()
 	supervisors := 0
 	for _, pr := range o.Seen() {
-		if strings.HasPrefix(pr.Args, "/.sbx/shim\x00") {
+		if strings.HasPrefix(pr.Args, supervisorArgs) {
 			supervisors++
+		}
+		if strings.HasPrefix(pr.Args, "/.sbx/shim\x00") {
 			first.Add("environment of "+strings.ReplaceAll(pr.Args, "\x00", " "), []byte(pr.Environ+"."))
 		}
 		first.Add("arguments", []byte(pr.Args+"."))
@@ -325,13 +327,17 @@ func TestHelperEnvironmentIsFixed_JU44_JU29(t *testing.T) {
 			o := observe(t)
 			_, err := sb.Files().List(t.Context(), ".")
 			require.NoError(t, err)
-			got := run(t, sb, provider.ExecRequest{Args: []string{"/bin/sh", "-c", `/bin/sleep 0.2; echo "$PATH"`}})
-			assert.Equal(t, "/hostile/session\n", got.stdout, "the workload has its own")
+			o.untilSupervisor(func() {
+				got := run(t, sb, provider.ExecRequest{Args: []string{"/bin/sh", "-c", `/bin/sleep 0.2; echo "$PATH"`}})
+				assert.Equal(t, "/hostile/session\n", got.stdout, "the workload has its own")
+			})
 			o.end()
 			n := 0
 			for _, pr := range o.Seen() {
-				if strings.HasPrefix(pr.Args, "/.sbx/shim\x00") && pr.Environ != "" {
+				if strings.HasPrefix(pr.Args, supervisorArgs) && pr.Environ != "" {
 					n++
+				}
+				if strings.HasPrefix(pr.Args, "/.sbx/shim\x00") {
 					assert.NotContains(t, pr.Environ, "hostile", pr.Args)
 					assert.NotContains(t, pr.Environ, "LD_", pr.Args)
 				}

@@ -189,6 +189,22 @@ func (o *observer) saw(argument, environ, label string) bool {
 	return process
 }
 
+// supervisorArgs is what the arguments of a command's supervisor begin with.
+const supervisorArgs = "/.sbx/shim\x00exec\x00"
+
+// untilSupervisor runs commands until the supervisor of one was seen, with its
+// environment: on a busy machine what is there for a moment may be missed.
+func (o *observer) untilSupervisor(command func()) {
+	for began := time.Now(); ; {
+		command()
+		if time.Since(began) > time.Minute || slices.ContainsFunc(o.Seen(), func(p leaktest.Process) bool {
+			return strings.HasPrefix(p.Args, supervisorArgs) && p.Environ != ""
+		}) {
+			return
+		}
+	}
+}
+
 func (o *observer) end() {
 	o.stop()
 	o.Stop()
