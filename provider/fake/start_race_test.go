@@ -63,6 +63,9 @@ func TestNothingStartsDuringDestroy(t *testing.T) {
 		"starter": func(_ context.Context, proc *fake.Proc) int {
 			close(begun)
 			for n := 0; ; n++ {
+				if n > 20_000 { // nobody destroys: not more of them than fit
+					time.Sleep(time.Millisecond)
+				}
 				if _, err := proc.Spawn([]string{"sleep", "3000"}, fake.SpawnOptions{}); err != nil {
 					return 0
 				}
