@@ -211,7 +211,7 @@ func (s *suite) run(c check) Result {
 		rec := &recorder{}
 		limit := c.limit
 		if limit == 0 {
-			limit = 2*s.h.CallTimeout + 10*time.Second
+			limit = 3*s.h.CallTimeout + 10*time.Second // of many calls
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		label := strconv.FormatInt(runs.Add(1), 10)

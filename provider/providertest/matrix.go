@@ -9,7 +9,7 @@ import (
 )
 
 // matrixDeadline is the timeout of each script of the matrix.
-const matrixDeadline = 20 * time.Second
+const matrixDeadline = time.Minute
 
 // script is one shape of script. $0 is a marker.
 type script struct {
