@@ -28,8 +28,7 @@ type call struct {
 	emit       func(stream int32, data []byte) error
 	logged     int
 	scan       func(text string) (string, bool)
-	goesOn     func() // told when the plugin is about to wait, with all it was given before looked at
-	framed     bool   // it was given a frame
+	goesOn     func() // told when the plugin is about to wait for something
 }
 
 func (c *call) waits() {
@@ -306,14 +305,11 @@ func httpNext(ec *engine.Call, c *call, a []uint64) (int64, error) {
 	if err := room(ec, a[1], a[2]); err != nil {
 		return 0, err
 	}
-	if c.framed {
-		c.waits()
-	}
+	c.waits()
 	f, err := c.net.Next(int64(a[0]), int(api.DecodeU32(a[2]))) //nolint:gosec // an i64 handle
 	if err != nil {
 		return errnoOf(err)
 	}
-	c.framed = true
 	// A stream that delivers pays for the calls it takes to follow it.
 	ec.Earn(frameFuel + int64(len(f))*8)
 	return int64(len(f)), give(ec, c, "frame", a[1], f)
