@@ -45,7 +45,8 @@ func intoTimeout(t testing.TB, sb provider.Sandbox, req provider.ExecRequest, me
 			e, _ := p.Wait(t.Context()) // an exit of no kind is wrong
 			ended <- e
 		}()
-		saw, e := false, provider.Exit{}
+		var e provider.Exit
+		saw := false
 		select {
 		case err := <-ready:
 			saw = err == nil && meanwhile()
