@@ -134,7 +134,7 @@ func TestExecTransportControl(t *testing.T) {
 	// The engine's own exec, as one would use it without a supervisor.
 	argument, environ := canary("argument"), canary("environ")
 	// On a busy machine what is there for a moment may be missed: until it was seen.
-	for began := time.Now(); !o.saw(argument, environ, label) && time.Since(began) < time.Minute; {
+	for began := time.Now(); !o.saw(argument, environ, label) && time.Since(began) < 3*time.Minute; {
 		dockerExec(t, sb, []string{"/bin/sh", "-c", "sleep 0.3; : " + argument}, "WRONG="+environ)
 	}
 	c.Add("what a terminal showed", []byte(run(t, sb, provider.ExecRequest{Args: []string{"echo", canary("echo")}, TTY: true, Cols: 200, Rows: 24, Stdin: provider.StdinLive}).stdout))

@@ -197,7 +197,7 @@ const supervisorArgs = "/.sbx/shim\x00exec\x00"
 func (o *observer) untilSupervisor(command func()) {
 	for began := time.Now(); ; {
 		command()
-		if time.Since(began) > time.Minute || slices.ContainsFunc(o.Seen(), func(p leaktest.Process) bool {
+		if time.Since(began) > 3*time.Minute || slices.ContainsFunc(o.Seen(), func(p leaktest.Process) bool {
 			return strings.HasPrefix(p.Args, supervisorArgs) && p.Environ != ""
 		}) {
 			return
