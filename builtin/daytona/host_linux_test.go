@@ -211,7 +211,9 @@ func TestFailedResumeLeavesThePreviousAsItWas(t *testing.T) {
 			live := w.live()
 			require.Len(t, live, 1)
 			assert.Equal(t, first, live[0].ID)
-			assert.Equal(t, "stopped", live[0].State, "it was started for the move, and is put back")
+			// A host waits only a second for an export that it gave up.
+			require.Eventually(t, func() bool { i, _ := w.srv.Sandbox(first); return i.State == "stopped" }, 30*time.Second, 10*time.Millisecond,
+				"it was started for the move, and is put back")
 			w.srv.Heal()
 			s, err = w.resume(w.Host, state)
 			require.NoError(t, err)
