@@ -2,6 +2,7 @@ package plugintest
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -46,17 +47,32 @@ var faults = []fault{
 func (k *kit) faults(ctx context.Context) {
 	for _, a := range k.actions() {
 		for _, f := range faults {
-			k.check(ctx, "http/"+a.op.String()+"/"+f.name, "whatever the vendor answers, the operation ends in time with an error that says what to do, or with what it claims; nothing is orphaned or done twice", 90*time.Second, func(t *t) {
+			k.check(ctx, "http/"+a.op.String()+"/"+f.name, "whatever the vendor answers, the operation ends in time with an error that says what to do, or with what it claims; nothing is orphaned or done twice", 3*time.Minute, func(t *t) {
 				k.fault(t, a, f)
 			})
 		}
 	}
 }
 
+// fault tries again what ended too late: a busy machine is late now and then, a
+// plugin or a host that is late always.
 func (k *kit) fault(t *t, a action, f fault) {
 	if k.fake == nil {
 		t.leave(NotDeclared, "the plugin has no origins: it cannot reach a vendor")
 	}
+	for again := 2; ; again-- {
+		late := k.misbehave(t, a, f)
+		switch {
+		case late == "":
+			return
+		case again == 0:
+			t.fatalf("%s", late)
+		}
+	}
+}
+
+// misbehave exercises the operation once. late says that it ended too late, and how.
+func (k *kit) misbehave(t *t, a action, f fault) (late string) {
 	s := &spy{fail: -1}
 	p := k.open(t, s.hooks())
 	w := k.build(t, p, a)
@@ -95,15 +111,15 @@ func (k *kit) fault(t *t, a action, f fault) {
 	if !injected {
 		t.leave(NotDeclared, "the operation makes no request")
 	}
-	if took > limit+5*time.Second {
-		t.errorf("it took %s, with a deadline of %s", took.Round(time.Millisecond), limit)
-	}
-	if f.limit == 0 && took >= limit {
-		t.errorf("it was still at it after %s, though the vendor answered at once", limit)
-	}
 	if why := broke(err); why != "" && err != errLost {
 		t.errorf("%s", why)
-		return
+		return ""
+	}
+	switch {
+	case took > limit+5*time.Second:
+		return fmt.Sprintf("it took %s, with a deadline of %s", took.Round(time.Millisecond), limit)
+	case f.limit == 0 && took >= limit:
+		return fmt.Sprintf("it was still at it after %s, though the vendor answered at once", limit)
 	}
 	if err == nil {
 		// Where nothing is read from the answer, its status is all there is.
@@ -117,6 +133,7 @@ func (k *kit) fault(t *t, a action, f fault) {
 	}
 	k.doneOnce(t, a, w, err)
 	k.healthy(t, p)
+	return ""
 }
 
 // doneOnce checks what a command left behind: it ran at most once, and not at
