@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,10 +32,6 @@ type check struct {
 	Detail string   `json:"detail"`
 	Fix    []string `json:"fix,omitempty"`
 }
-
-// doctorPatience bounds how long doctor waits for an engine or a service. One on a
-// busy machine takes seconds and works all the same.
-const doctorPatience = 15 * time.Second
 
 // localCheckName is the check of the provider whose description is diagnosis.Local.
 const localCheckName = "local provider"

@@ -24,13 +24,13 @@ func daytonaChecks(ctx context.Context, c config.Daytona) []check {
 		return []check{out}
 	}
 	opts := daytonaOptions(c, key)
-	opts.CallTimeout = doctorPatience
+	opts.CallTimeout = patience
 	p, err := daytona.New(opts)
 	if err != nil {
 		return []check{failedCheck(name, err)}
 	}
 	checks := []check{{name, statusOK, "key from " + c.KeyName() + ", service at " + p.Endpoint() + ", transport " + p.Describe().Transports[0].String(), nil}}
-	timed, cancel := context.WithTimeout(ctx, doctorPatience)
+	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	account, err := p.Check(timed)
 	var pe *provider.Error

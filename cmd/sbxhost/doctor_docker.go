@@ -13,7 +13,6 @@ import (
 // to use it. One that the configuration names and that cannot be used is a failure.
 func dockerCheck(ctx context.Context, c config.Config) check {
 	opts := dockerOptions(c.Docker)
-	opts.ConnectTimeout = doctorPatience
 	out := check{Name: "docker provider", Status: statusOK}
 	p, err := docker.New(ctx, opts)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -49,6 +50,11 @@ func builtins() []builtin {
 	}
 }
 
+// patience bounds how long an engine, or a service that doctor asks, may take to
+// answer for the first time. On a busy machine that is seconds; who waits can
+// interrupt it.
+const patience = 30 * time.Second
+
 func dockerOptions(c config.Docker) docker.Options {
 	return docker.Options{
 		Host:           c.Host,
@@ -58,6 +64,7 @@ func dockerOptions(c config.Docker) docker.Options {
 		PIDs:           c.PIDs,
 		ShimPath:       c.ShimPath,
 		AllowEngineEnv: c.AllowEngineEnv,
+		ConnectTimeout: patience,
 	}
 }
 
