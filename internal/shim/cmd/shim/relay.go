@@ -24,7 +24,7 @@ type relay struct {
 	credit   int    // taken, not given back yet
 
 	exitAt time.Time
-	floor  [2]int // bytes that were in the pipe when the command ended
+	floor  [2]int // bytes that were in the pipe when the command ended, at most
 	cut    bool
 }
 
@@ -34,6 +34,9 @@ const highWater = 256 << 10
 // drainLimit is how long output is read after the command's end when something
 // else still holds its streams.
 const drainLimit = 250 * time.Millisecond
+
+// terminalHolds is more than a terminal keeps of what was printed and not read.
+const terminalHolds = 256 << 10
 
 func newPipeRelay() (*relay, [3]int, error) {
 	r := &relay{stdin: -1, outs: [2]int{-1, -1}, window: wire.Window}
@@ -120,6 +123,9 @@ func (r *relay) ready(e *exec, fd int, events int16) {
 func (r *relay) read(e *exec, i int) int {
 	n, err := unix.Read(r.outs[i], readBuffer[:])
 	if err == unix.EAGAIN || err == unix.EINTR {
+		if r.terminal && err == unix.EAGAIN {
+			r.floor[i] = 0
+		}
 		return -1
 	}
 	if n <= 0 || err != nil { // end, or EIO of a terminal nobody holds
@@ -206,6 +212,11 @@ func (r *relay) pump(e *exec) {
 // commandEnded notes how much output is certainly the command's own.
 func (r *relay) commandEnded(now time.Time) {
 	r.exitAt = now
+	if r.terminal {
+		// It does not tell all that it holds: it hands on a part at a time.
+		r.floor[0] = terminalHolds
+		return
+	}
 	for i, fd := range r.outs {
 		if fd >= 0 {
 			if n, err := unix.IoctlGetInt(fd, unix.TIOCINQ); err == nil {
@@ -222,6 +233,9 @@ func (r *relay) step(e *exec, now time.Time) (time.Duration, bool) {
 	}
 	if wait := drainLimit - now.Sub(r.exitAt); wait > 0 {
 		return wait, true
+	}
+	if r.terminal && r.floor[0] > 0 && len(e.pending) < highWater {
+		r.read(e, 0) // which tells whether there is anything left
 	}
 	for i, fd := range r.outs {
 		if fd >= 0 && r.floor[i] > 0 && !e.broken {
