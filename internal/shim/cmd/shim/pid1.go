@@ -39,7 +39,7 @@ type init1 struct {
 type treeKill struct {
 	nonce string
 	roots []process // supervisors, by pid and time of birth
-	since time.Time
+	since time.Time // the first KILL
 }
 
 // Exit codes of PID 1.
@@ -334,7 +334,7 @@ func (p *init1) question(l wire.Line) {
 			refuse(wire.RefuseArgs)
 			return
 		}
-		k := &treeKill{nonce: nonce, since: time.Now()}
+		k := &treeKill{nonce: nonce}
 		for _, s := range supervisors(processes()) {
 			if named[s.id] != keep {
 				k.roots = append(k.roots, s.process)
@@ -406,6 +406,11 @@ func (p *init1) step(now time.Time) {
 		return
 	}
 	sweep(func() []int { return p.condemned(processes()) })
+	for _, k := range p.kills {
+		if k.since.IsZero() {
+			k.since = time.Now()
+		}
+	}
 	p.reap()
 	table := processes()
 	var rest []*treeKill
