@@ -152,7 +152,10 @@ func again(t *testing.T, uid int, role string, args []string, env ...string) *ex
 	if os.Link(self, bin) != nil {
 		b, err := os.ReadFile(self)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(bin, b, 0o755))
+		syscall.ForkLock.RLock() // of another file system
+		err = os.WriteFile(bin, b, 0o755)
+		syscall.ForkLock.RUnlock()
+		require.NoError(t, err)
 	}
 	home := filepath.Join(dir, "home")
 	require.NoError(t, os.Mkdir(home, 0o700))
