@@ -1,6 +1,7 @@
 package fakevendor
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -146,12 +147,21 @@ func (s *Sandbox) Start(id string, argv []string, dir string, env map[string]str
 	}
 	setGroup(cmd)
 	c := &Command{ID: id, Cmd: cmd, Done: make(chan struct{}), notify: make(chan struct{}, 1)}
-	cmd.Stdout, cmd.Stderr = &stream{c: c, buf: &c.stdout}, &stream{c: c, buf: &c.stderr}
-	cmd.WaitDelay = time.Second // on a busy machine the last output takes its time
+	out := &stream{c: c, buf: &c.stdout, exited: make(chan struct{})}
+	errs := &stream{c: c, buf: &c.stderr, exited: out.exited}
+	for _, w := range []*stream{out, errs} {
+		if err := w.open(); err != nil {
+			out.close()
+			return nil, nil, err
+		}
+	}
+	cmd.Stdout, cmd.Stderr = out.w, errs.w
 	input := func([]byte, bool) error { return fmt.Errorf("no stdin") }
 	if stdin {
 		w, err := cmd.StdinPipe()
 		if err != nil {
+			out.close()
+			errs.close()
 			return nil, nil, err
 		}
 		input = func(b []byte, eof bool) error {
@@ -167,13 +177,22 @@ func (s *Sandbox) Start(id string, argv []string, dir string, env map[string]str
 		}
 	}
 	if err := cmd.Start(); err != nil {
+		out.close()
+		errs.close()
 		return nil, nil, err
 	}
 	s.mu.Lock()
 	s.commands[id] = c
 	s.mu.Unlock()
+	var reading sync.WaitGroup
+	reading.Go(out.read)
+	reading.Go(errs.read)
 	go func() {
 		_ = cmd.Wait() // its outcome is in ProcessState
+		out.hurry()
+		errs.hurry()
+		close(out.exited)
+		reading.Wait()
 		c.mu.Lock()
 		c.code, c.signal = outcome(cmd)
 		c.mu.Unlock()
@@ -199,17 +218,82 @@ func (s *Sandbox) Command(id string) (*Command, bool) {
 	return c, ok
 }
 
+// stream is one of a command's outputs.
 type stream struct {
-	c   *Command
-	buf *[]byte
+	c      *Command
+	buf    *[]byte
+	r, w   *os.File
+	exited chan struct{} // closed when the command has exited
 }
 
-func (w *stream) Write(b []byte) (int, error) {
-	w.c.mu.Lock()
-	*w.buf = append(*w.buf, b...)
-	w.c.mu.Unlock()
-	w.c.poke()
-	return len(b), nil
+const (
+	// leftBehind is how long what a command left running may keep an output open.
+	leftBehind = time.Second
+	// chatter bounds what it may still write in that time and after.
+	chatter = 10 * time.Second
+)
+
+func (w *stream) open() (err error) {
+	w.r, w.w, err = os.Pipe()
+	return err
+}
+
+func (w *stream) close() {
+	_ = w.r.Close()
+	_ = w.w.Close()
+}
+
+// hurry gets read out of a wait that has no end.
+func (w *stream) hurry() {
+	if w.r.SetReadDeadline(time.Now()) != nil { // a system whose pipes have none
+		time.AfterFunc(leftBehind, func() { _ = w.r.Close() })
+	}
+}
+
+// read reads to the output's end, or for a moment after the command's. It gives
+// nothing up that is in the pipe, however late it comes to look: on a busy machine
+// that may be long after.
+func (w *stream) read() {
+	defer func() { _ = w.r.Close() }()
+	_ = w.w.Close() // the command has its own
+	buf := make([]byte, 32<<10)
+	var exit time.Time
+	for vain := 0; ; {
+		n, err := w.r.Read(buf)
+		if n > 0 {
+			w.c.mu.Lock()
+			*w.buf = append(*w.buf, buf[:n]...)
+			w.c.mu.Unlock()
+			w.c.poke()
+			vain = 0
+		}
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			<-w.exited // about to be closed: see hurry
+			vain++
+		case err != nil:
+			return
+		}
+		select {
+		case <-w.exited:
+		default:
+			continue
+		}
+		now := time.Now()
+		if exit.IsZero() {
+			exit = now
+		}
+		// A read whose time is over before it begins does not look into the pipe, so
+		// one says nothing.
+		if over := now.Sub(exit); over > chatter || over >= leftBehind && vain > 3 {
+			return
+		}
+		until := exit.Add(leftBehind)
+		if least := now.Add(20 * time.Millisecond); until.Before(least) {
+			until = least
+		}
+		_ = w.r.SetReadDeadline(until) // where there is none, hurry closes it
+	}
 }
 
 func (c *Command) poke() {
