@@ -93,6 +93,7 @@ func newE2B(t *testing.T, hooks ...*hook.Hooks) *e2bFixture {
 	f.p, err = plugin.Load(ctx, rt, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.p.Close()) })
+	t.Cleanup(f.vendor.CloseAll) // a test that failed may leave commands, for which closing waits
 	return f
 }
 
