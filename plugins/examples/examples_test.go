@@ -221,6 +221,6 @@ func refuseOnce(path string) fakevendor.Fault {
 	return fakevendor.Fault{Kind: fakevendor.FaultStatus, Path: path, Times: 1, Arg: "401"}
 }
 
-func lostOnce(path string) fakevendor.Fault {
-	return fakevendor.Fault{Kind: fakevendor.FaultLost, Path: path, Times: 1}
+func lostOnce(method, path string) fakevendor.Fault {
+	return fakevendor.Fault{Kind: fakevendor.FaultLost, Method: method, Path: path, Times: 1}
 }

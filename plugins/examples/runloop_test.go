@@ -106,12 +106,11 @@ func TestRunloopKillAndTimeout(t *testing.T) {
 func TestRunloopLostCreateIsOneDevbox(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, runloopModule, fake.Register)
-	f.vendor.Inject(lostOnce("/v1/devboxes"))
 	p := f.load(t)
-	// The first look for an earlier attempt is what the fault hits first.
+	f.vendor.Inject(lostOnce(http.MethodGet, "/v1/devboxes")) // a list is asked for again
 	_, err := p.List(t.Context(), provider.Query{Owner: "o1"})
 	require.NoError(t, err)
-	f.vendor.Inject(lostOnce("/v1/devboxes"))
+	f.vendor.Inject(lostOnce(http.MethodPost, "/v1/devboxes"))
 	_, err = p.Create(t.Context(), createRequest(sessionA, nil))
 	require.NoError(t, err)
 	assert.Len(t, f.vendor.All(), 1)

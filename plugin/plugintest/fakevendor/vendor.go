@@ -49,12 +49,13 @@ type Request struct {
 	Body   []byte      `json:"body"`
 }
 
-// Fault is a way to misbehave. The next Times requests whose path contains Path
-// get it; Times 0 means all.
+// Fault is a way to misbehave. The next Times requests with Method, "" for any, whose
+// path contains Path get it; Times 0 means all.
 type Fault struct {
-	Kind  string `json:"kind"`
-	Path  string `json:"path"`
-	Times int    `json:"times"`
+	Kind   string `json:"kind"`
+	Method string `json:"method,omitempty"`
+	Path   string `json:"path"`
+	Times  int    `json:"times"`
 	// Arg is the kind's parameter: a status, a redirect's target, a text.
 	Arg string `json:"arg,omitempty"`
 }
@@ -117,7 +118,7 @@ func (v *Vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	v.mu.Lock()
 	v.requests = append(v.requests, Request{Method: r.Method, URL: r.URL.String(), Header: r.Header.Clone(), Body: body})
-	f := v.fault(r.URL.Path)
+	f := v.fault(r.Method, r.URL.Path)
 	v.mu.Unlock()
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if f != nil && v.misbehave(w, r, *f, body) {
@@ -147,9 +148,9 @@ func (v *Vendor) Requests() []Request {
 	return append([]Request(nil), v.requests...)
 }
 
-func (v *Vendor) fault(path string) *Fault {
+func (v *Vendor) fault(method, path string) *Fault {
 	for i, f := range v.faults {
-		if !strings.Contains(path, f.Path) {
+		if f.Method != "" && f.Method != method || !strings.Contains(path, f.Path) {
 			continue
 		}
 		out := *f
