@@ -82,20 +82,33 @@ func execID(id string) string {
 // dial starts one mode of the supervisor by an engine exec and returns its input
 // and output.
 func (s *sandbox) dial(ctx context.Context, op string, args []string) (*hijacked, error) {
+	for {
+		conn, err := s.dialOnce(ctx, args)
+		if err == nil {
+			return conn, nil
+		}
+		// Without a request on its input the supervisor starts nothing.
+		if !s.thaws(err) {
+			return nil, s.problem(ctx, op, err, provider.AppliedNo)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctxProblem(op, s.name, ctx.Err(), provider.AppliedNo)
+		}
+	}
+}
+
+func (s *sandbox) dialOnce(ctx context.Context, args []string) (*hijacked, error) {
 	made, err := s.p.e.ContainerExecCreate(ctx, s.id, container.ExecOptions{
 		User: "0:0", WorkingDir: "/", Cmd: args, Env: helperEnv(s.container), AttachStdin: true, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
-		return nil, s.problem(ctx, op, err, provider.AppliedNo)
+		return nil, err
 	}
-	conn, err := hijack(ctx, func() (types.HijackedResponse, error) {
+	return hijack(ctx, func() (types.HijackedResponse, error) {
 		return s.p.e.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
 	})
-	if err != nil {
-		// Without a request on its input the supervisor starts nothing.
-		return nil, s.problem(ctx, op, err, provider.AppliedNo)
-	}
-	return conn, nil
 }
 
 func (s *sandbox) dialFiles(ctx context.Context) (io.ReadWriteCloser, error) {

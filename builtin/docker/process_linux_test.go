@@ -3,12 +3,14 @@ package docker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -363,3 +365,34 @@ func TestSlowReaderDoesNotHoldTheKill(t *testing.T) {
 type blocking struct{ until chan struct{} }
 
 func (b *blocking) Write(p []byte) (int, error) { <-b.until; return len(p), nil }
+
+// An engine may say for a moment that a sandbox is paused which was just unpaused.
+func TestPausedOnceMore(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	c, err := docker.Connect(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	e := newFaulty(c)
+	p, err := docker.NewWithEngine(t.Context(), e, o)
+	require.NoError(t, err)
+	sb := create(t, patient(p))
+	pauser := sb.(provider.Pauser)
+	require.NoError(t, pauser.Pause(t.Context()))
+	require.NoError(t, pauser.Resume(t.Context()))
+	var times atomic.Int64
+	e.failBefore("ContainerExecCreate", func(id string) error {
+		if times.Add(1) > 3 {
+			return nil
+		}
+		return errors.New("Error response from daemon: Container " + id + " is paused, unpause the container before exec")
+	})
+	assert.Equal(t, "out\n", run(t, sb, shell("echo out")).stdout)
+	assert.EqualValues(t, 4, times.Load())
+	// One that stays paused is, however it came to be.
+	e.failBefore("ContainerExecCreate", func(id string) error { return errors.New("Container " + id + " is paused") })
+	r := shell("echo out")
+	r.ID, r.Stdout, r.Stderr = "e", io.Discard, io.Discard
+	_, err = sb.Exec(t.Context(), r)
+	require.ErrorIs(t, err, provider.ErrFailedPrecondition)
+}

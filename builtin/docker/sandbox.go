@@ -38,6 +38,7 @@ type sandbox struct {
 	known   bool       // values are
 	ended   bool       // it was destroyed through this Provider
 	settled bool       // what an engine's restart left was ended
+	thawed  time.Time  // when this Provider last unpaused it
 	lost    []string   // ids of commands that were lost and may run on
 }
 
@@ -197,12 +198,35 @@ func (s *sandbox) Status(ctx context.Context) (provider.Status, error) {
 
 // Pause implements provider.Pauser. A sandbox that does not run stays as it is.
 func (s *sandbox) Pause(ctx context.Context) error {
+	s.mu.Lock()
+	s.thawed = time.Time{}
+	s.mu.Unlock()
 	return s.freeze(ctx, "pause", func(st *container.State) bool { return st.Running && !st.Paused }, s.p.e.ContainerPause)
 }
 
 // Resume implements provider.Pauser.
 func (s *sandbox) Resume(ctx context.Context) error {
-	return s.freeze(ctx, "unpause", func(st *container.State) bool { return st.Paused }, s.p.e.ContainerUnpause)
+	return s.freeze(ctx, "unpause", func(st *container.State) bool { return st.Paused }, func(ctx context.Context, id string) error {
+		err := s.p.e.ContainerUnpause(ctx, id)
+		if err == nil {
+			s.mu.Lock()
+			s.thawed = time.Now()
+			s.mu.Unlock()
+		}
+		return err
+	})
+}
+
+// thawLimit is how long after unpausing an engine may say that a sandbox is paused.
+const thawLimit = 3 * time.Second
+
+// thaws reports whether an engine says that the sandbox is paused, so shortly after
+// it was unpaused that this may be the pause of before: an engine hears of both from
+// its runtime, one after the other, and may note the pause once more meanwhile.
+func (s *sandbox) thaws(err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Contains(err.Error(), "is paused") && time.Since(s.thawed) < thawLimit
 }
 
 func (s *sandbox) freeze(ctx context.Context, op string, needed func(*container.State) bool, act func(context.Context, string) error) error {
